@@ -1,0 +1,222 @@
+"""The verdict as text for a terminal. Whatever is shown is taken from the verdict alone."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bucketproof.properties.outcome import Failure, Outcome
+from bucketproof.verdict import Verdict
+
+WIDTH = 100
+
+_MEANING = {0: "every promise holds", 1: "a promise is broken", 3: "no verdict"}
+_CUSTODY = {
+    "owned": "nobody else holds the memory: kept in place if contiguous",
+    "lent": "a lender may overwrite the memory: not kept",
+    "partial": "the memory is larger than the tensor: none of it kept but the tensor's own bytes",
+    "shared": "someone else reads the same memory: kept or copied",
+}
+_COLOURS = {"pass": "32", "fail": "31", "error": "35", "skipped": "33", "unpromised": "33"}
+_MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skipped": "-", "unpromised": "o", "": "·"}
+_ASCII = {**_MARKS, "pass": "+", "fail": "X", "": "."}
+_LEGEND = {
+    "pass": "pass",
+    "fail": "fail",
+    "error": "no verdict",
+    "skipped": "skipped",
+    "unpromised": "unpromised",
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the terminal can show."""
+
+    colour: bool = False
+    unicode: bool = True
+
+    def mark(self, status: str) -> str:
+        """One character for a status, or for a cell that there is not."""
+        return self.paint((_MARKS if self.unicode else _ASCII)[status], status)
+
+    def paint(self, text: str, status: str) -> str:
+        """The text in the status's colour, which says nothing that the text does not."""
+        code = _COLOURS.get(status)
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code else text
+
+
+def render(verdict: Verdict, style: Style = Style()) -> str:
+    """The whole report: what failed, the matrix, the other properties, and the summary."""
+    failed = [cell for cell in verdict.cells if cell.status == "fail"]
+    parts = [*(_failing(cell, style) for cell in failed), *_no_verdict(verdict), *_overview(verdict, style)]
+    return "\n\n".join("\n".join(part) for part in [*parts, _summary(verdict, style)]) + "\n"
+
+
+def explain(outcome: Outcome) -> list[str]:
+    """A failing cell in words: the broken sentence, what happened, the smallest plan and the steps."""
+    failure = outcome.failure
+    if failure is None:
+        return [outcome.reason or "no explanation"]
+    return [
+        *_wrapped(failure.sentence),
+        "",
+        *_wrapped(failure.what, "What happened: "),
+        *_told("Smallest plan:", failure.plan.splitlines()),
+        *_told("Step by step:", _steps(failure)),
+    ]
+
+
+def _failing(outcome: Outcome, style: Style) -> list[str]:
+    level = "" if outcome.level == "MUST" else f" ({outcome.level})"
+    head = style.paint(f"FAIL{level} {outcome.cell}", "fail")
+    return [head, *(f"  {line}".rstrip() for line in explain(outcome))]
+
+
+def _told(title: str, lines: Iterable[str]) -> list[str]:
+    body = [f"  {line}" for line in lines]
+    return ["", title, *body] if body else []
+
+
+def _steps(failure: Failure) -> Iterator[str]:
+    for number, step in enumerate(failure.steps, 1):
+        yield from _wrapped(step, f"{number:>2}. ")
+
+
+def _wrapped(text: str, first: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH - 6, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+    )
+
+
+def _no_verdict(verdict: Verdict) -> Iterator[list[str]]:
+    """What is neither a pass nor a failure, each reason once."""
+    cells: dict[str, list[str]] = {}
+    for cell in verdict.cells:
+        if cell.status not in ("pass", "fail"):
+            cells.setdefault(f"{_LEGEND[cell.status].upper()}: {cell.reason}", []).append(cell.cell)
+    for reason, ids in cells.items():
+        listed = ids if len(ids) <= 8 else [*ids[:8], f"and {len(ids) - 8} more"]
+        yield [*_wrapped(reason), *(f"  {line}" for line in _wrapped(", ".join(listed)))]
+
+
+def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
+    if any(cell.cell == "smoke" and cell.status != "pass" for cell in verdict.cells):
+        yield [
+            "The target cannot bucket a single tensor: it, or what adapts it, is wrong. No cell was judged."
+        ]
+        return
+    table = _Table.of(verdict)
+    if table.rows:
+        yield table.lines(style)
+    if table.others:
+        yield [_property_line(cell, style) for cell in table.others]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The matrix of provenances and properties, and the cells that are not in it."""
+
+    columns: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, str]]
+    """The status of each property, for each provenance."""
+    custody: Mapping[str, str]
+    others: tuple[Outcome, ...]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> _Table:
+        rows: dict[str, dict[str, str]] = {}
+        others = []
+        for cell in verdict.cells:
+            property_id, _, provenance = cell.cell.partition("[")
+            if provenance:
+                rows.setdefault(provenance[:-1], {})[property_id] = cell.status
+            else:
+                others.append(cell)
+        columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
+        return cls(columns, rows, verdict.provenances, tuple(others))
+
+    def lines(self, style: Style) -> list[str]:
+        left = max(map(len, self.rows)) + 4
+        heads = [_head(column) for column in self.columns]
+        widths = [max(map(len, head)) + 2 for head in heads]
+        return [
+            *_heads(heads, widths, left),
+            *(line for custody in _CUSTODY for line in self._group(custody, left, widths, style)),
+            _legend(style, {status for row in self.rows.values() for status in row.values()}),
+        ]
+
+    def _group(self, custody: str, left: int, widths: list[int], style: Style) -> Iterator[str]:
+        ids = [each for each in self.rows if self.custody.get(each) == custody]
+        if ids:
+            yield f"{custody}: {_CUSTODY[custody]}"
+        for each in ids:
+            marks = (
+                _centred(style.mark(self.rows[each].get(column, "")), width)
+                for column, width in zip(self.columns, widths, strict=True)
+            )
+            yield f"  {each:<{left - 2}}{''.join(marks)}".rstrip()
+
+
+def _head(property_id: str) -> list[str]:
+    """A property's id in a few short lines: its family, then its name, broken where it has a hyphen."""
+    family, _, name = property_id.partition(".")
+    words = name.split("-")
+    lines = [family]
+    for word in words:
+        if len(lines) > 1 and len(lines[-1]) + len(word) < 10:
+            lines[-1] += f"-{word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _heads(heads: list[list[str]], widths: list[int], left: int) -> list[str]:
+    height = max(map(len, heads))
+    rows = zip(*([""] * (height - len(head)) + head for head in heads), strict=True)
+    return [
+        (" " * left + "".join(f"{text:^{width}}" for text, width in zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]
+
+
+def _centred(mark: str, width: int) -> str:
+    """A mark in the middle of its column: it is one column wide, whatever its escape codes are long."""
+    before = (width - 1) // 2
+    return " " * before + mark + " " * (width - 1 - before)
+
+
+def _legend(style: Style, shown: set[str]) -> str:
+    marks = [f"{style.mark(status)} {word}" for status, word in _LEGEND.items() if status in shown]
+    return "  ".join([*marks, f"{style.mark('')} not applicable"])
+
+
+def _property_line(cell: Outcome, style: Style) -> str:
+    note = f"  {cell.reason}" if cell.reason else ""
+    level = "" if cell.level == "MUST" else f" ({cell.level})"
+    return f"{style.mark(cell.status)} {cell.cell}{level}{note}"
+
+
+def _summary(verdict: Verdict, style: Style) -> list[str]:
+    counts = ", ".join(f"{count} {status}" for status, count in _in_order(verdict.counts))
+    facts = [f"{len(verdict.cells)} cells: {counts}", _target(verdict)]
+    facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s"]
+    end = f"exit {verdict.exit_code}: {_MEANING[verdict.exit_code]}"
+    status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
+    return [*_joined(facts), style.paint(end, status)]
+
+
+def _in_order(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((status, counts[status]) for status in _LEGEND if status in counts)
+
+
+def _target(verdict: Verdict) -> str:
+    origin = verdict.origin
+    if "sha256" not in origin:
+        return verdict.target
+    return f"{verdict.target} ({origin.get('project')} {origin.get('version')}, wheel sha256 {origin['sha256'][:12]})"
+
+
+def _joined(facts: list[str]) -> list[str]:
+    return textwrap.wrap("; ".join(facts), WIDTH, break_on_hyphens=False)

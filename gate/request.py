@@ -1,0 +1,40 @@
+"""What can be asked for, and how a request that cannot be met is refused. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+PROFILE_NAMES = ("smoke", "gate", "nightly")
+"""The names of `bucketproof.properties.PROFILES`, which cannot be had without importing Hypothesis."""
+
+_LONGEST = 300
+
+
+class BadRequest(ValueError):  # noqa: N818 - it is the request that is wrong, no error of the suite's
+    """The request cannot be met. The message is one line that says what is wrong and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to judge, and how long to look."""
+
+    target: str = "reference"
+    profile: str = "gate"
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    workers: int = 0
+    """How many processes judge; with none, this one does."""
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'this' or 'that'?`, or nothing if nothing that is known comes close."""
+    matches = get_close_matches(word, list(dict.fromkeys(known)), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+
+
+def told(error: BaseException) -> str:
+    """An exception's type and message in one line, for messages of torch can be pages."""
+    line = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

@@ -1,0 +1,196 @@
+"""Judging in processes of their own: pytest and pytest-xdist, cut off from the project they are started in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bucketproof.properties.outcome import Outcome
+from bucketproof.request import BadRequest, Request
+from bucketproof.verdict import Verdict, environment
+
+_REFUSAL = "bucketproof: "
+_DIED_EARLY = "the process died while the target was loaded, or while it was given a single tensor"
+
+
+class NoVerdict(RuntimeError):  # noqa: N818 - the target's or the suite's failure, said to the user
+    """The suite itself failed. The message is one line."""
+
+
+def run(request: Request) -> Verdict:
+    """Judge the target. Raises `BadRequest`, `NoVerdict` or `KeyboardInterrupt`."""
+    started = time.perf_counter()
+    gatherer = _Gatherer()
+    with _cut_off(), redirect_stdout(StringIO()) as said:
+        code = pytest.main(_arguments(request), plugins=[gatherer])
+    gatherer.check(code, said.getvalue())
+    return gatherer.verdict(request, time.perf_counter() - started)
+
+
+def _arguments(request: Request) -> list[str]:
+    tests = Path(_home(), "test_contract.py")
+    only = [f"--bucketer-only={each}" for each in request.only]
+    return [
+        str(tests),
+        *("-c", os.devnull, "--rootdir", str(tests.parent), "--noconftest", "--import-mode=importlib"),
+        *("-p", "bucketproof.plugin"),
+        # What the host must not find in its folder, and what would write past the report.
+        *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
+        # pytest-xdist would import the class of a warning here, be it the target's own or torch's.
+        *("-p", "no:warnings"),
+        *_distribution(request.workers),
+        f"--bucketer={request.target}",
+        f"--bucketer-profile={request.profile}",
+        f"--bucketer-seed={request.seed}",
+        *only,
+    ]
+
+
+def _home() -> str:
+    # Found without importing it, for it is the workers that need torch.
+    spec = find_spec("bucketproof.properties")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent)
+
+
+def _distribution(workers: int) -> tuple[str, ...]:
+    if not workers:
+        return ()
+    # One worker dies for each campaign that kills it (see `Watch`), and each is replaced.
+    return ("-p", "xdist", "-n", str(workers), "--dist", "loadgroup", "--max-worker-restart", "1000")
+
+
+@contextmanager
+def _cut_off() -> Iterator[None]:
+    """Without the host's settings for pytest, its plugins, and a place in its folder for what Hypothesis keeps."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="bucketproof-") as scratch:
+        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+            del os.environ[name]
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = scratch
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+class _Gatherer:
+    """A plugin of the controlling process, which takes the cells' records from the tests' reports."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self.cells: tuple[str, ...] = ()
+        self.refusals: list[str] = []
+        self.errors: list[str] = []
+        self.interrupted = False
+        self.ready: set[object] = set()
+        self.died_early = False
+        self.progress = _Progress()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._collected([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
+        self.ready.add(node)
+        self._collected(ids)
+
+    def _collected(self, ids: list[str]) -> None:
+        self.cells = self.cells or tuple(map(_cell_of, ids))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            line = str(report.longrepr)
+            (self.refusals if line.startswith(_REFUSAL) else self.errors).append(line)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for key, value in report.user_properties:
+            if key == "bucketproof":
+                self.records[_cell_of(report.nodeid)] = json.loads(str(value))
+                self.progress.show(len(self.records), len(self.cells))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        if error and node not in self.ready:
+            self.died_early = True
+            pytest.exit(_DIED_EARLY)
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.interrupted = not self.died_early
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        self.errors.append(str(excrepr))
+
+    def check(self, code: int, said: str) -> None:
+        """Raise what kept the run from a verdict."""
+        self.progress.clear()
+        if self.refusals:
+            raise BadRequest(self.refusals[0].removeprefix(_REFUSAL))
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if self.errors or not (self.cells or self.died_early):
+            raise NoVerdict(f"the suite itself failed: {_last_line(self.errors[0] if self.errors else said)}")
+
+    def verdict(self, request: Request, seconds: float) -> Verdict:
+        """All that was gathered; a cell without a record is one without a verdict."""
+        records = sorted(self.records.values(), key=lambda record: record["index"])
+        target = records[0]["target"] if records else {"name": request.target, "origin": {}}
+        return Verdict(
+            target=target["name"],
+            origin=target["origin"],
+            profile=request.profile,
+            seed=request.seed,
+            environment=environment(),
+            seconds=round(seconds, 3),
+            cells=(*(Outcome.from_json(record["outcome"]) for record in records), *self._missing()),
+            provenances={each["provenance"]: each["custody"] for each in records if each["provenance"]},
+        )
+
+    def _missing(self) -> Iterator[Outcome]:
+        if self.died_early:
+            yield Outcome("smoke", "error", "MUST", reason=_DIED_EARLY)
+        for cell in self.cells:
+            if cell not in self.records:
+                yield Outcome(cell, "error", "MUST", reason="the process died before this cell was judged")
+
+
+class _Progress:
+    """A line that counts, for someone who watches. Written past pytest, which holds the standard streams."""
+
+    def __init__(self) -> None:
+        self._watched = sys.stderr is not None and sys.stderr.isatty()
+        self._terminal = os.dup(2) if self._watched else -1
+
+    def show(self, done: int, of: int) -> None:
+        self._write(f"\r{done} of {of} cells judged")
+
+    def clear(self) -> None:
+        self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        if self._watched:
+            os.write(self._terminal, text.encode())
+
+
+def _cell_of(nodeid: str) -> str:
+    """The part of a node id in its outermost brackets; pytest-xdist puts the group behind them."""
+    return nodeid[nodeid.index("[") + 1 : nodeid.rindex("]")]
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,162 @@
+"""From the text that names a target to the target.
+
+reference                      a built-in one, see `BUILT_IN`
+package.module:attribute       importable from here, as with `python -m`
+path/to/file.py:attribute      loaded from its file, as if it were run as a script
+package@version[:which]        as published by another project, taken from its wheel
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from bucketproof import reference
+from bucketproof.properties import Target
+from bucketproof.reference import released
+from bucketproof.request import BadRequest, near, told
+
+BUILT_IN = {
+    "reference": "get_named_tensor_buckets",
+    "always-clone": "always_clone",
+    "storage-size": "storage_size",
+    "base-guard": "base_guard",
+}
+"""Name of each built-in target, and of its bucketer in `bucketproof.reference`."""
+
+_HOW = "name it as package.module:attribute or path/to/file.py:attribute"
+
+
+def resolve(text: str) -> Target:
+    """The target that `text` names. Raises `BadRequest`."""
+    place, _, attribute = text.rpartition(":")
+    if place.endswith(".py"):
+        return _target(text, _run(Path(place)), attribute)
+    if text.endswith(".py"):
+        raise BadRequest(f"{text} is a file: say which of its functions is meant, as in {text}:get_buckets")
+    if released.is_spec(text):
+        return _released(text)
+    if place:
+        return _target(text, _import(place), attribute)
+    return _built_in(text)
+
+
+def describe(name: str) -> str:
+    """What a built-in target is, in one sentence."""
+    return (getattr(reference, BUILT_IN[name]).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+def _built_in(name: str) -> Target:
+    if name not in BUILT_IN:
+        known = ", ".join(BUILT_IN)
+        raise BadRequest(
+            f"no built-in target {name!r}{near(name, BUILT_IN)} There are {known}; for another, {_HOW}"
+        )
+    return Target(name, getattr(reference, BUILT_IN[name]))
+
+
+def _released(spec: str) -> Target:
+    try:
+        found = released.load(spec)
+    except (released.Unavailable, LookupError) as error:
+        raise BadRequest(" ".join(str(error.args[0] if error.args else error).split())) from error
+    facts = ("project", "version", "sha256", "source")
+    return Target(spec, found.call, {fact: getattr(found, fact) for fact in facts})
+
+
+def _target(text: str, module: ModuleType, path: str) -> Target:
+    found: object = module
+    for name in path.split("."):
+        found = _attribute(text, found, name)
+    if isinstance(found, Target):
+        return found
+    if not callable(found):
+        kind = type(found).__name__
+        raise BadRequest(
+            f"{text} is no callable but of type {kind}: name a function (weights, bucket_bytes) or a Target"
+        )
+    return Target(text, found)
+
+
+def _attribute(text: str, holder: object, name: str) -> object:
+    try:
+        return getattr(holder, name)
+    except AttributeError:
+        public = [each for each in dir(holder) if not each.startswith("_")]
+        hint = near(name, public) or f": it has {', '.join(public) or 'nothing'}"
+        raise BadRequest(f"{text}: there is no attribute {name!r}{hint}") from None
+
+
+def _import(name: str) -> ModuleType:
+    _make_importable(Path.cwd())
+    try:
+        with _refusing(f"module {name}"):
+            return import_module(name)
+    except ModuleNotFoundError as error:
+        if not _is_part(error.name, name):
+            raise BadRequest(f"module {name} cannot be imported: it raised {told(error)}") from error
+        raise BadRequest(
+            f"no module {error.name!r} in this directory or among the installed packages: check the spelling, "
+            "or name the file: path/to/file.py:attribute"
+        ) from error
+
+
+def _is_part(missing: str | None, name: str) -> bool:
+    return missing is not None and f"{name}.".startswith(f"{missing}.")
+
+
+def _run(path: Path) -> ModuleType:
+    """The module in a file, known as a module so that dataclasses and pickle find it, under no name it could shadow."""
+    _check_readable(path)
+    path = path.resolve()
+    _make_importable(path.parent)
+    spec = spec_from_file_location(f"_bucketproof_target_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        with _refusing(str(path)):
+            spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise BadRequest(f"{path} cannot be loaded: it raised {told(error)}") from error
+    return module
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except FileNotFoundError:
+        siblings = (each.name for each in path.parent.glob("*.py"))
+        raise BadRequest(f"there is no file {path}{near(path.name, siblings)}") from None
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _make_importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, ModuleNotFoundError):
+        raise
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise BadRequest(
+            f"{what} cannot be loaded: {type(error).__name__} in {where}: {error.msg}"
+        ) from error
+    except BaseException as error:  # SystemExit of a script without a guard, or pytest's skip, too
+        hint = _RELATIVE if "attempted relative import" in str(error) else ""
+        raise BadRequest(f"{what} cannot be loaded: it raised {told(error)}{hint}") from error
+
+
+_RELATIVE = ": a file of a package is named as package.module:attribute"

@@ -1,0 +1,157 @@
+"""A target on trial: its cells as pytest's tests, one each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from bucketproof.properties import (
+    PROFILES,
+    Cell,
+    NotABucketer,
+    Outcome,
+    Profile,
+    Target,
+    cells,
+    judge,
+    preflight,
+)
+from bucketproof.report import explain
+from bucketproof.request import BadRequest, near
+from bucketproof.strategies import PROVENANCES
+from bucketproof.watch import Watch
+
+RECORD = "bucketproof"
+"""The key of a test's record among its user properties, which cross process boundaries."""
+
+
+@dataclass
+class Trial:
+    """One target, and the cells that it is judged by."""
+
+    target: Target
+    profile: Profile
+    seed: int = 0
+    cells: Sequence[Cell] = field(default_factory=cells)
+    watch: Watch | None = None
+
+    @cached_property
+    def smoke(self) -> Outcome:
+        """Whether it can bucket a single tensor. Raises `NotABucketer`."""
+        return preflight(self.target) or Outcome("smoke", "pass", "MUST")
+
+    def judge(self, cell: Cell) -> Outcome:
+        """The verdict on one cell."""
+        if self.smoke.status != "pass":
+            return _without(cell, "skipped", "not judged: the target failed smoke")
+        if self.watch is None:
+            return judge(cell, self.target, self.profile, self.seed)
+        if victim := self.watch.victim(cell.campaign):
+            return _without(cell, "error", _death(victim, cell))
+        with self.watch.judging(cell.campaign, cell.id):
+            return judge(cell, self.target, self.profile, self.seed)
+
+    def tests(self) -> list[Any]:
+        """What to parametrise a test function with."""
+        cases = [Case(self, 0), *(Case(self, index, cell) for index, cell in enumerate(self.cells, 1))]
+        # The cells of one campaign are judged on the same runs, which one process shares among them.
+        return [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.group)) for case in cases]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: a cell or, without one, the smoke test that stands before them all."""
+
+    trial: Trial
+    index: int
+    cell: Cell | None = None
+
+    @property
+    def id(self) -> str:
+        """The cell's id."""
+        return self.cell.id if self.cell else "smoke"
+
+    @property
+    def group(self) -> str:
+        """Tests of one group run in one process."""
+        return self.cell.campaign if self.cell else "smoke"
+
+    def run(self, item: pytest.Item) -> None:
+        """Judge the cell, keep the outcome with the test, and say it in pytest's words."""
+        try:
+            outcome = self.trial.judge(self.cell) if self.cell else self.trial.smoke
+        except NotABucketer as error:
+            _refuse(self, error)
+        item.user_properties.append((RECORD, json.dumps(self._record(outcome))))
+        _SAY[outcome.status](outcome)
+
+    def _record(self, outcome: Outcome) -> dict[str, Any]:
+        target = self.trial.target
+        return {
+            "index": self.index,
+            "custody": PROVENANCES[self.cell.provenance].custody.value
+            if self.cell and self.cell.provenance
+            else None,
+            "provenance": self.cell.provenance if self.cell else None,
+            "target": {"name": target.name, "origin": target.origin},
+            "outcome": outcome.to_json(),
+        }
+
+
+def profile_named(name: str) -> Profile:
+    """The profile of that name. Raises `BadRequest`."""
+    if name not in PROFILES:
+        raise BadRequest(f"no profile {name!r}{near(name, PROFILES)} There are {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def select(only: Iterable[str]) -> tuple[Cell, ...]:
+    """The cells of the families, properties and cells that are named; all of them where none is. Raises `BadRequest`."""
+    everything, wanted = cells(), set(only)
+    known = [name for cell in everything for name in _names(cell)]
+    for name in sorted(wanted.difference(known)):
+        raise BadRequest(
+            f"no property, family or cell {name!r}{near(name, known)} See: bucketproof list properties"
+        )
+    return tuple(cell for cell in everything if not wanted or wanted.intersection(_names(cell)))
+
+
+def _names(cell: Cell) -> tuple[str, str, str]:
+    return cell.property.id.partition(".")[0], cell.property.id, cell.id
+
+
+def _without(cell: Cell, status: Any, reason: str) -> Outcome:
+    return Outcome(cell.id, status, cell.property.level, reason=reason)
+
+
+def _death(victim: str, cell: Cell) -> str:
+    if victim == cell.id:
+        return "the process died while this cell was judged"
+    return f"not judged: the process died while {victim} was judged on the same plans"
+
+
+def _refuse(case: Case, error: NotABucketer) -> None:
+    if case.cell:
+        pytest.skip("not judged: what the target returns is no iterable of buckets")
+    pytest.fail(f"bucketproof: {error}", pytrace=False)
+
+
+def _fail(outcome: Outcome) -> None:
+    text = "\n".join(explain(outcome))
+    if outcome.level == "SHOULD":
+        pytest.xfail(text)
+    pytest.fail(text, pytrace=False)
+
+
+_SAY = {
+    "pass": lambda outcome: None,
+    "fail": _fail,
+    "error": lambda outcome: pytest.fail(f"no verdict: {outcome.reason}", pytrace=False),
+    "skipped": lambda outcome: pytest.skip(outcome.reason),
+    "unpromised": lambda outcome: pytest.skip(f"unpromised: {outcome.reason}"),
+}

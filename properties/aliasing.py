@@ -1,0 +1,64 @@
+"""Aliasing: no bucket may be made of memory that somebody writes, or hold more memory than it shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
+from bucketproof.properties.run import ALL_MOMENTS, Delivered, HandOver, Run, union
+from bucketproof.strategies import Custody
+
+
+@contract("aliasing.survives-overwrite", custodies=[Custody.LENT])
+def survives_overwrite(run: Run) -> Iterator[Problem]:
+    """Bucket values stay bit-equal however the lender is overwritten afterwards."""
+    for delivered, given in run.matched():
+        if given.custody is not Custody.LENT or not delivered.same_kind(given):
+            continue
+        # What goes wrong when no lender writes, too, is another property's.
+        if delivered.facts.bits != given.facts.bits:
+            if not _spoiled_in_calm(run, given, at_yield=True):
+                yield Problem(
+                    "its bits were no longer those handed over when its bucket was yielded", given.index
+                )
+        elif delivered.spoiled(ALL_MOMENTS) and not _spoiled_in_calm(run, given, at_yield=False):
+            yield Problem("its bits changed in the bucket when the lender wrote to its memory", given.index)
+
+
+def _spoiled_in_calm(run: Run, given: HandOver, *, at_yield: bool) -> bool:
+    return any(
+        delivered.facts.bits != run.calm.handed_over[given.index].facts.bits
+        if at_yield
+        else delivered.spoiled(("held", "end"))
+        for delivered in run.calm.of(given.index)
+    )
+
+
+@contract("aliasing.no-lent-memory", custodies=[Custody.LENT])
+def no_lent_memory(run: Run) -> Iterator[Problem]:
+    """No yielded tensor lies in memory that a lender may write."""
+    for delivered, given in run.matched():
+        if delivered.lent:
+            yield Problem("it was yielded in memory that a lender may write", given.index)
+
+
+@contract("aliasing.no-pinned-storage", custodies=ANY_CUSTODY)
+def no_pinned_storage(run: Run) -> Iterator[Problem]:
+    """A bucket holds exactly its tensors' bytes: backing storage is freed once the producer lets go."""
+    for members in _by_storage(run):
+        held, shown = members[0].facts.storage.nbytes, union([each.facts.span for each in members])
+        for each in members:
+            if held > shown and each.index is not None:
+                yield Problem(f"its bucket holds {held} bytes of storage to show {shown}", each.index)
+    for index, nbytes in run.pinned.items():
+        yield Problem(
+            f"the {nbytes} bytes it was handed over in are still alive after the producer let go", index
+        )
+
+
+def _by_storage(run: Run) -> list[list[Delivered]]:
+    found: dict[tuple[int, int], list[Delivered]] = defaultdict(list)
+    for delivered in run.delivered:
+        found[delivered.bucket, delivered.facts.storage_id].append(delivered)
+    return list(found.values())

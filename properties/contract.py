@@ -1,0 +1,103 @@
+"""The contract: properties with stable ids, and the cells in which each is judged.
+
+A property is one function `(run) -> problems`, whose docstring is the sentence. Registering it puts it in the matrix,
+the lists and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from bucketproof.properties.outcome import Level
+from bucketproof.properties.run import Run
+from bucketproof.strategies import PROVENANCES, Custody
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A way in which a run broke a property."""
+
+    what: str
+    """What happened, in one line."""
+    item: int | None = None
+    """The hand-over it happened to, if it was to one."""
+
+
+Judge = Callable[[Run], Iterator[Problem]]
+
+
+@dataclass(frozen=True)
+class Property:
+    """One sentence of the contract."""
+
+    id: str
+    sentence: str
+    level: Level
+    judge: Judge
+    custodies: tuple[Custody, ...] = ()
+    """Whose provenances it is judged for, one cell each; for none, it has a cell of its own."""
+    campaign: str = "mixed"
+    """What is drawn for that cell."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A property, judged on one kind of plans: one test."""
+
+    property: Property
+    campaign: str
+    """What is drawn: a provenance's id, or the name of another kind of plans."""
+    provenance: str | None = None
+    """The provenance that is judged, if the property is judged for each."""
+
+    @property
+    def id(self) -> str:
+        """`aliasing.survives-overwrite[detach]`, or the property's id alone."""
+        return f"{self.property.id}[{self.provenance}]" if self.provenance else self.property.id
+
+    @property
+    def level(self) -> Level:
+        """Whether it must hold."""
+        return self.property.level
+
+    def problems(self, run: Run) -> list[Problem]:
+        """What of a run broke the property in this cell: what befell items of its provenance, or the whole run."""
+        return [each for each in self.property.judge(run) if self._concerns(run, each)]
+
+    def _concerns(self, run: Run, problem: Problem) -> bool:
+        if self.provenance is None or problem.item is None:
+            return True
+        return run.plan.items[problem.item].provenance == self.provenance
+
+
+PROPERTIES: dict[str, Property] = {}
+
+ANY_CUSTODY = tuple(Custody)
+
+
+def contract(
+    id: str, *, level: Level = "MUST", custodies: Iterable[Custody] = (), campaign: str = "mixed"
+) -> Callable[[Judge], Judge]:
+    """Register a property. Its sentence is the first line of the function's docstring."""
+
+    def add(judge: Judge) -> Judge:
+        if id in PROPERTIES:
+            raise ValueError(f"property {id!r} is registered twice; give one of them another id")
+        sentence = (judge.__doc__ or "").strip().split("\n")[0]
+        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), campaign)
+        return judge
+
+    return add
+
+
+def cells() -> tuple[Cell, ...]:
+    """All cells. Those that share their runs stand side by side."""
+    by_provenance = (
+        Cell(prop, provenance.id, provenance.id)
+        for provenance in PROVENANCES.values()
+        for prop in PROPERTIES.values()
+        if provenance.custody in prop.custodies
+    )
+    others = sorted((p for p in PROPERTIES.values() if not p.custodies), key=lambda prop: prop.campaign)
+    return (*(Cell(prop, prop.campaign) for prop in others), *by_provenance)

@@ -1,0 +1,90 @@
+"""What can be read off a tensor without holding it: its bits, its addresses, and whether its memory is alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from bucketproof.strategies.dtypes import name_of
+
+
+class Span(NamedTuple):
+    """Addresses from `start` to before `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return self.end - self.start
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether there is a byte in both. An empty span overlaps nothing."""
+        return max(self.start, other.start) < min(self.end, other.end)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A tensor, as data. It holds nothing of the tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+    nbytes: int
+    plain: bool
+    """Contiguous, and with no conj or neg bit: its elements are the bytes in memory."""
+    span: Span
+    """From its first byte to its last, as its strides reach."""
+    storage: Span
+    storage_id: int
+    """Tells one living storage from another."""
+    bits: bytes
+    """The elements' bits in order, whatever the strides."""
+
+
+def facts(tensor: torch.Tensor) -> Facts:
+    """Read all of it. Nothing of the tensor is alive afterwards that was not before."""
+    tensor = tensor.detach().as_subclass(torch.Tensor)
+    storage = tensor.untyped_storage()
+    start = storage.data_ptr()
+    return Facts(
+        dtype=name_of(tensor.dtype),
+        shape=tuple(tensor.shape),
+        stride=tensor.stride(),
+        device=str(tensor.device),
+        nbytes=tensor.numel() * tensor.itemsize,
+        plain=tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg(),
+        span=_span(tensor, start),
+        storage=Span(start, start + storage.nbytes()),
+        storage_id=storage._cdata,
+        bits=bits(tensor),
+    )
+
+
+def _span(tensor: torch.Tensor, start: int) -> Span:
+    first = start + tensor.storage_offset() * tensor.itemsize
+    if tensor.numel() == 0:
+        return Span(first, first)
+    reach = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+    return Span(first, first + (reach + 1) * tensor.itemsize)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """The bits of a tensor's elements, in order.
+
+    They are compared rather than values, since payloads of NaNs count. The copy is what makes any strides readable,
+    those of singleton dimensions too, which torch calls contiguous and yet refuses to view as bytes.
+    """
+    flat = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    flat = flat.clone(memory_format=torch.contiguous_format).view(-1)
+    return flat.view(torch.uint8).cpu().numpy().tobytes()
+
+
+def watch(tensor: torch.Tensor) -> StorageWeakRef:
+    """A weak reference to a tensor's storage."""
+    return StorageWeakRef(tensor.untyped_storage())

@@ -1,0 +1,145 @@
+"""Judging: draw plans, run them, and find the smallest one that breaks a property.
+
+The runs of a campaign serve all its cells. Only for a cell that is broken is the search done again, for it alone, to
+shrink what was found.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from hypothesis import Phase, given, settings
+from hypothesis import seed as hypothesis_seed
+from hypothesis.errors import Flaky
+
+from bucketproof.properties.campaigns import drawn_for
+from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
+from bucketproof.properties.execute import NotABucketer, execute
+from bucketproof.properties.limits import Hang
+from bucketproof.properties.outcome import Failure, Outcome
+from bucketproof.properties.profiles import Profile
+from bucketproof.properties.run import Run
+from bucketproof.properties.story import steps
+from bucketproof.properties.target import Target
+from bucketproof.strategies import Item, Plan
+
+
+def judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
+    """The verdict on one cell. Whatever the target does ends as an outcome; so does an error of the suite itself."""
+    started = time.perf_counter()
+    try:
+        outcome = _judge(cell, target, profile, seed)
+    except Exception as error:
+        reason = f"the suite itself failed: {type(error).__name__}: {str(error).strip()}"
+        outcome = Outcome(cell.id, "error", cell.level, reason=reason)
+    return replace(outcome, seconds=round(time.perf_counter() - started, 3))
+
+
+def preflight(target: Target) -> Outcome | None:
+    """Bucket one owned tensor. None if that works; else the target, or what adapts it, is wrong altogether.
+
+    Raises `NotABucketer` for a target that returns no iterable of buckets.
+    """
+    run = execute(target, Plan((Item("weight", "fresh"),), bucket_bytes=1 << 20))
+    if isinstance(run.error, NotABucketer):
+        raise run.error
+    if problems := _SMOKE.problems(run):
+        return Outcome(_SMOKE.id, "fail", "MUST", examples=1, failure=_failure(_SMOKE, run, problems))
+    return None
+
+
+def _smoke(run: Run) -> Iterator[Problem]:
+    """A stream of one owned tensor becomes one bucket that holds it."""
+    yield from PROPERTIES["values.conserved"].judge(run)
+
+
+_SMOKE = Cell(Property("smoke", (_smoke.__doc__ or ""), "MUST", _smoke), "smoke")
+
+
+@dataclass
+class _Survey:
+    """What the shared runs of a campaign have shown."""
+
+    examples: int = 0
+    broken: dict[str, tuple[Run, list[Problem]]] = field(default_factory=dict)
+    """For each broken cell, the first run that broke it."""
+    hung: bool = False
+
+
+def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
+    if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
+        return _failed(cell, 1, *kept)
+    survey = _survey(target, cell.campaign, profile, seed)
+    if cell.id not in survey.broken:
+        return Outcome(cell.id, "pass", cell.level, examples=survey.examples)
+    # To shrink what hangs would take as long as it hangs, again and again.
+    smallest = None if survey.hung else _search(cell, target, profile, seed, Phase.generate, Phase.shrink)
+    return _failed(cell, survey.examples, *(smallest or survey.broken[cell.id]))
+
+
+@lru_cache(maxsize=1024)
+def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> _Survey:
+    survey = _Survey()
+    judged = [cell for cell in cells() if cell.campaign == campaign]
+
+    def look(plan: Plan) -> None:
+        if survey.hung:
+            return
+        run = execute(target, plan)
+        survey.examples += 1
+        survey.hung = isinstance(run.error, Hang)
+        for cell in judged:
+            if cell.id not in survey.broken and (problems := cell.problems(run)):
+                survey.broken[cell.id] = run, problems
+
+    _explore(look, campaign, profile, seed, campaign, Phase.generate)
+    return survey
+
+
+class _Broken(Exception):
+    """A run broke the property."""
+
+
+def _search(
+    cell: Cell, target: Target, profile: Profile, seed: int, *phases: Phase
+) -> tuple[Run, list[Problem]] | None:
+    """The smallest run that breaks a cell: Hypothesis ends with the smallest, so it is the last one seen."""
+    found = None
+
+    def look(plan: Plan) -> None:
+        nonlocal found
+        run = execute(target, plan)
+        if problems := cell.problems(run):
+            found = run, problems
+            raise _Broken
+
+    try:
+        _explore(look, cell.campaign, profile, seed, f"{target.name}/{cell.id}", *phases)
+    except (_Broken, Flaky):
+        pass  # a target that fails only now and then has failed, too
+    return found
+
+
+def _explore(
+    look: Callable[[Plan], None], campaign: str, profile: Profile, seed: int, key: str, *phases: Phase
+) -> None:
+    """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
+    explore = given(drawn_for(campaign))(look)
+    explore = settings(settings.get_profile(profile.registered), phases=phases)(explore)
+    # What is kept in the database is kept for this key alone.
+    explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
+    hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
+
+
+def _failed(cell: Cell, examples: int, run: Run, problems: list[Problem]) -> Outcome:
+    return Outcome(cell.id, "fail", cell.level, examples=examples, failure=_failure(cell, run, problems))
+
+
+def _failure(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
+    first = problems[0]
+    subject = "" if first.item is None else f"{run.plan.items[first.item].name!r}: "
+    return Failure(cell.property.sentence, f"{subject}{first.what}", str(run.plan), steps(run))

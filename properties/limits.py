@@ -1,0 +1,38 @@
+"""A bound on the time of one run, so that a hang is a failing cell and not a stuck job."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SECONDS = 10.0
+"""A run takes milliseconds. A busy machine may take a hundred times that, but not this."""
+
+
+class Hang(BaseException):
+    """The target did not end in time. No `Exception`, lest the target catches it."""
+
+
+@contextmanager
+def time_limit(seconds: float = SECONDS) -> Iterator[None]:
+    """Raise `Hang` in here once the time is over, and again each second for a target that swallows it.
+
+    Where there are no alarm signals, and outside the main thread, there is no limit.
+    """
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _ring(signum: int, frame: Any) -> None:
+    raise Hang("did not end in time")

@@ -1,0 +1,52 @@
+"""Profiles: how long to look. They are applied to each search, never loaded: a host's own settings stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named amount of search."""
+
+    name: str
+    examples: int
+    """Plans drawn for each campaign."""
+    repeatable: bool
+    """Whether the same seed, zero by default, gives the same plans; else each run draws others and keeps failures."""
+
+    @property
+    def registered(self) -> str:
+        """The name under which Hypothesis knows the settings."""
+        return f"bucketproof-{self.name}"
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (Profile("smoke", 20, True), Profile("gate", 100, True), Profile("nightly", 3000, False))
+}
+
+
+def _register(profile: Profile) -> None:
+    # Each field is said here: a profile without a parent would inherit whatever is active, which on CI is another.
+    settings.register_profile(
+        profile.registered,
+        parent=settings.get_profile("default"),
+        max_examples=profile.examples,
+        derandomize=False,  # the seed says what is drawn; derandomize would ignore it
+        database=None if profile.repeatable else DirectoryBasedExampleDatabase(".hypothesis/examples"),
+        deadline=None,  # the first call on a cold machine may take seconds
+        phases=(Phase.generate, Phase.shrink)
+        if profile.repeatable
+        else (Phase.reuse, Phase.generate, Phase.shrink),
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+
+
+for _profile in PROFILES.values():
+    _register(_profile)

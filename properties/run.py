@@ -1,0 +1,135 @@
+"""A run: everything that was seen while a target bucketed a planned stream. It holds no tensor."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+from bucketproof.properties.evidence import Facts, Span
+from bucketproof.properties.ledger import Copy
+from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
+
+Moment = Literal["held", "end", "overwritten"]
+"""When a bucket is read again: as the next one arrives, after the stream, after every lender has written."""
+
+ALL_MOMENTS: tuple[Moment, ...] = get_args(Moment)
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """One weight as the producer yielded it."""
+
+    index: int
+    item: Item
+    facts: Facts
+
+    @property
+    def custody(self) -> Custody:
+        """Whose memory it is."""
+        return PROVENANCES[self.item.provenance].custody
+
+    @property
+    def keep_owed(self) -> bool:
+        """Whether a bucketer must pass it on in place."""
+        return self.custody is Custody.OWNED and self.facts.plain and self.facts.nbytes > 0
+
+
+@dataclass
+class Delivered:
+    """One weight as the bucketer yielded it."""
+
+    bucket: int
+    name: str
+    facts: Facts
+    lent: bool
+    """Whether its storage lay in a lender's memory."""
+    index: int | None
+    """The hand-over it is: the first of its name that had not arrived yet. None if there was none."""
+    kept: bool
+    """Whether it lies where it was handed over, in the very same storage."""
+    later: list[tuple[Moment, bytes]] = field(default_factory=list)
+    """Its bits when it was read again."""
+
+    def same_kind(self, given: HandOver) -> bool:
+        """Whether it has the shape and dtype of its hand-over, so that bits can be compared."""
+        return (self.facts.shape, self.facts.dtype) == (given.facts.shape, given.facts.dtype)
+
+    def spoiled(self, moments: tuple[Moment, ...]) -> bool:
+        """Whether its bits have changed since it was yielded, as seen at one of these moments."""
+        return any(bits != self.facts.bits for moment, bits in self.later if moment in moments)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step of a run."""
+
+    kind: Literal["produced", "overwritten", "delivered", "ended", "raised"]
+    number: int = -1
+    """Which hand-over was produced, or which bucket was delivered."""
+    text: str = ""
+
+
+@dataclass
+class Run:
+    """The evidence. Properties are functions of it."""
+
+    plan: Plan
+    handed_over: list[HandOver] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
+    buckets: int = 0
+    events: list[Event] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    pinned: dict[int, int] = field(default_factory=dict)
+    """Hand-overs whose storage outlived the producer, though no bucket needs it, with its bytes."""
+    error: BaseException | None = None
+    """What the target raised, stripped of its frames."""
+    asynchronous: bool = False
+    """Whether the target is."""
+    again: Callable[[Plan], Run] | None = None
+    """Runs another plan on the same target."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the target ended by itself and yielded nothing but buckets."""
+        return self.error is None
+
+    def matched(self) -> Iterator[tuple[Delivered, HandOver]]:
+        """What was delivered, with the hand-over it is."""
+        for delivered in self.delivered:
+            if delivered.index is not None:
+                yield delivered, self.handed_over[delivered.index]
+
+    def of(self, index: int) -> list[Delivered]:
+        """Everything that was delivered for one hand-over."""
+        return self._by_index.get(index, [])
+
+    @cached_property
+    def _by_index(self) -> dict[int, list[Delivered]]:
+        found: dict[int, list[Delivered]] = defaultdict(list)
+        for delivered, given in self.matched():
+            found[given.index].append(delivered)
+        return found
+
+    def members(self, bucket: int) -> list[Delivered]:
+        """What one bucket held."""
+        return [delivered for delivered in self.delivered if delivered.bucket == bucket]
+
+    @cached_property
+    def calm(self) -> Run:
+        """The same plan, but no lender writes before the stream is over: what goes wrong here is not its doing."""
+        calm = replace(self.plan, lenders=tuple(replace(each, overwrite="end") for each in self.plan.lenders))
+        if calm == self.plan or self.again is None:
+            return self
+        return self.again(calm)
+
+
+def union(spans: list[Span]) -> int:
+    """How many bytes lie in at least one of the spans."""
+    total, reached = 0, 0
+    for span in sorted(spans):
+        total += max(0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return total

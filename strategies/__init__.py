@@ -1,0 +1,51 @@
+"""What can be handed over to a bucketer: plans, the strategies that draw them, and the streams that build them.
+
+from bucketproof.strategies import Stream, plans
+
+@given(plans(provenances=["detach", "fresh"]))
+def test_mine(plan):
+stream = Stream(plan)
+for name, tensor in stream.iterable():
+...
+"""
+
+from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.draw import (
+    UNIQUE_NAMES,
+    budgets,
+    dtypes,
+    items,
+    lenders,
+    name_of,
+    names,
+    plans,
+    shapes,
+)
+from bucketproof.strategies.dtypes import DTYPES
+from bucketproof.strategies.plans import Item, Lender, Plan
+from bucketproof.strategies.provenances import CHAINS, LAYOUTS, PROVENANCES, Layout, Provenance
+from bucketproof.strategies.stream import Stream, build
+
+__all__ = [
+    "CHAINS",
+    "DTYPES",
+    "LAYOUTS",
+    "PROVENANCES",
+    "UNIQUE_NAMES",
+    "Custody",
+    "Item",
+    "Layout",
+    "Lender",
+    "Plan",
+    "Provenance",
+    "Stream",
+    "budgets",
+    "build",
+    "dtypes",
+    "items",
+    "lenders",
+    "name_of",
+    "names",
+    "plans",
+    "shapes",
+]

@@ -1,0 +1,60 @@
+"""What is written into memory: bit patterns that tell one position from every other, and a poison.
+
+Each aligned word of four bytes has a value of its own, so that a shifted, swapped or stale element shows.
+No pattern contains the poison byte anywhere, so that every byte that was overwritten shows too.
+Nothing here is random: the same seed gives the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from bucketproof.strategies.dtypes import name_of
+
+POISON = 0xA5
+"""The byte that lenders write over what they had lent. It never occurs in content."""
+
+_WORDS = 1 << 16
+_STRIDE = 797
+"""Words between the content of one seed and the next: a prime, so that neighbours share no alignment."""
+
+
+def _every_bit_pattern() -> torch.Tensor:
+    """Bytes of distinct words, the digits of a permutation of 0..N in base 255, which leaves out one byte."""
+    word = np.arange(_WORDS, dtype=np.uint64) * np.uint64(2_654_435_761) % np.uint64(255**4)
+    digits = np.stack([word // np.uint64(255**place) % np.uint64(255) for place in range(4)], axis=1)
+    return torch.from_numpy(np.where(digits < POISON, digits, digits + np.uint64(1)).astype(np.uint8).ravel())
+
+
+_BITS = _every_bit_pattern()
+_FINITE = {"float16": 0x9FFF, "float32": 0x9FFF_FFFF, "float64": 0x9FFF_FFFF_FFFF_FFFF}
+"""Masks that clear two exponent bits: what is left is finite, and its top byte is not the poison."""
+
+
+def pattern(nbytes: int, seed: int) -> torch.Tensor:
+    """`nbytes` bytes (uint8, one dimension), the same for the same seed. Not to be written to."""
+    start = 4 * (seed * _STRIDE % _WORDS)
+    if start + nbytes <= len(_BITS):
+        return _BITS[start : start + nbytes]
+    return _BITS.roll(-start).repeat(1 + nbytes // len(_BITS))[:nbytes]
+
+
+def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
+    """Fill `raw` (uint8, one dimension) with content that is legal for elements of `dtype`."""
+    bits = pattern(raw.numel(), seed)
+    with torch.inference_mode(raw.is_inference()):
+        raw.copy_(bits & 1 if dtype is torch.bool else bits)
+
+
+def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:
+    """Make floating-point content finite, for views that compute when they are read and may change a NaN."""
+    part = dtype.to_real() if dtype.is_complex else dtype
+    words = raw.numpy().view(f"u{part.itemsize}")
+    words &= words.dtype.type(_FINITE[name_of(part)])
+
+
+def poison(raw: torch.Tensor) -> None:
+    """Overwrite all of `raw` (uint8) with a byte that no content contains."""
+    with torch.inference_mode(raw.is_inference()):
+        raw.fill_(POISON)

@@ -1,0 +1,214 @@
+"""Hypothesis strategies for plans and their parts.
+
+What they draw are plans: frozen, pure data. Nothing here makes a tensor, so drawing is cheap, a failing plan shrinks
+on small integers, and its repr is code. `Stream(plan)` builds the weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from hypothesis import event
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+from bucketproof.strategies import plans as planned
+from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.dtypes import ALL
+from bucketproof.strategies.plans import Item, Lender, Plan, Shape
+from bucketproof.strategies.provenances import CHAINS, LAYOUTS, PROVENANCES
+from bucketproof.strategies.provenances.registry import Domain
+
+MAX_ELEMENTS = 36
+"""Elements of the largest tensor. The faults are in the bookkeeping of memory, which does not grow with it."""
+
+_SIDES = (1, 2, 3, 0, 4, 5)
+_DIMENSIONS = (1, 2, 0, 3, 4, 5, 6)
+_NAMES: dict[str, Any] = {
+    "realistic": lambda i: f"layers.{i}.mlp.experts.gate_up_proj" if i % 2 else f"layers.{i}.weight",
+    "terse": lambda i: "abcdefghijklmnopqrstuvwxyz"[i] if i < 26 else f"w{i}",
+    "odd": lambda i: (
+        ("", "<script>", "重み.Ω", "a b\n", "x" * 300, "0", "{}%s")[i] if i < 7 else f"\N{SNOWMAN}{i}"
+    ),
+    "duplicates": lambda i: f"lm_head.{i // 2}",
+}
+UNIQUE_NAMES = ("realistic", "terse", "odd")
+"""Kinds of names in which no name occurs twice."""
+
+
+def dtypes() -> st.SearchStrategy[str]:
+    """Names of torch dtypes. Shrinks towards `float32`."""
+    return st.sampled_from(ALL)
+
+
+def shapes(*, min_dims: int = 0, empty: bool = True) -> st.SearchStrategy[Shape]:
+    """Shapes of up to six dimensions and up to `MAX_ELEMENTS` elements.
+
+    With `empty`, some have no element. Shrinks towards few dimensions, one before none, and small sides.
+    """
+    if not 0 <= min_dims <= max(_DIMENSIONS):
+        raise InvalidArgument(f"min_dims={min_dims!r} must be between 0 and {max(_DIMENSIONS)}")
+    return _shapes_of(Domain(min_dims=min_dims, empty=empty))
+
+
+@cache
+def _shapes_of(domain: Domain) -> st.SearchStrategy[Shape]:
+    return st.sampled_from(
+        [s for n in _DIMENSIONS for s in _some_shapes(n) if domain.admits(s, domain.dtypes[0])]
+    )
+
+
+@cache
+def _some_shapes(dimensions: int) -> Sequence[Shape]:
+    """Shapes of that many dimensions, small ones first, and about as many as for any other number of them."""
+    sides = itertools.product(_SIDES if dimensions < 5 else _SIDES[:4], repeat=dimensions)
+    every = sorted((s for s in sides if math.prod(s) <= MAX_ELEMENTS), key=_simplicity)
+    return every[:: 1 + len(every) // 40]
+
+
+def _simplicity(shape: Shape) -> tuple[int, ...]:
+    return (math.prod(shape) == 0, math.prod(shape), *(_SIDES.index(side) for side in shape))
+
+
+def lenders() -> st.SearchStrategy[Lender]:
+    """Lenders. Shrinks towards one buffer of exactly the size, written as soon as the producer is advanced."""
+    return st.sampled_from(_LENDERS)
+
+
+_LENDERS = tuple(
+    Lender(kind, size, overwrite)
+    for overwrite, size, kind in itertools.product(
+        planned.OVERWRITES, planned.LENDER_SIZES, planned.LENDER_KINDS
+    )
+)
+
+
+def items(*, provenances: Iterable[str] | None = None) -> st.SearchStrategy[Item]:
+    """Items of the given provenances, by default of all.
+
+    Shrinks towards the first provenance, `float32`, one element and a contiguous layout.
+    """
+    return st.one_of([_items_of(name) for name in _checked(provenances)])
+
+
+@cache
+def _items_of(name: str) -> st.SearchStrategy[Item]:
+    # An example's cost is the number of its choices, so what can be drawn at once is.
+    provenance = PROVENANCES[name]
+    kinds = st.sampled_from(
+        [(layout, dtype) for layout in provenance.layouts for dtype in provenance.domain.dtypes]
+    )
+    parts = (kinds, _shapes_of(provenance.domain), *([_chains(name)] if name in CHAINS else []))
+    return st.tuples(*parts).map(lambda drawn: _item(name, *drawn))
+
+
+def _item(provenance: str, kind: tuple[str, str], shape: Shape, ops: tuple[str, ...] = ()) -> Item:
+    # A layout that the drawn tensor cannot have is none: to draw again would cost more than it gives.
+    layout, dtype = kind
+    fits = LAYOUTS[layout].domain.admits(shape, dtype)
+    return Item("", provenance, dtype, shape, layout if fits else "contiguous", ops)
+
+
+def _chains(name: str) -> st.SearchStrategy[tuple[str, ...]]:
+    nearest, further = CHAINS[name]
+    return st.sampled_from(
+        [*itertools.product(nearest, further), *itertools.product(nearest, further, further)]
+    )
+
+
+def budgets(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    """Limits in bytes that matter for these items. Shrinks towards one that holds them all.
+
+    Every sum of a run of items exactly, and a byte either side; the largest item, and a byte less; half a byte
+    more; one byte; half a MiB, as a float.
+    """
+    sizes = [item.nbytes for item in items]
+    sums = list(itertools.accumulate(sizes))
+    runs = sorted(
+        {total for start in range(len(sizes)) for total in itertools.accumulate(sizes[start:])} - {0}
+    )
+    exact = [total + off for total in (*sums[-1:], *runs, max(sizes, default=0)) for off in (0, 1, -1)]
+    return st.sampled_from(
+        [1 << 30, *(size for size in exact if size > 0), 1, *(size + 0.5 for size in runs), 0.5 * 2**20]
+    )
+
+
+def names(*, kinds: Sequence[str] = UNIQUE_NAMES) -> st.SearchStrategy[str]:
+    """Kinds of names, which `name_of(kind, index)` turns into names. Shrinks towards `realistic`."""
+    if unknown := set(kinds) - set(_NAMES):
+        raise InvalidArgument(f"kinds={kinds!r} has {sorted(unknown)}; choose from {sorted(_NAMES)}")
+    return st.sampled_from(tuple(kinds))
+
+
+def name_of(kind: str, index: int) -> str:
+    """The name of item number `index`, for a kind that `names` draws."""
+    name: str = _NAMES[kind](index)
+    return name
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    *,
+    provenances: Iterable[str] | None = None,
+    min_items: int = 0,
+    max_items: int = 8,
+    limits: Callable[[Sequence[Item]], st.SearchStrategy[int | float]] = budgets,
+    name_kinds: Sequence[str] = UNIQUE_NAMES,
+    iterables: Sequence[planned.Iterables] = planned.ITERABLES,
+    grad_modes: Sequence[planned.GradMode] = planned.GRAD_MODES,
+) -> Plan:
+    """Plans of `min_items` to `max_items` items of the given provenances, by default of all.
+
+    `limits(items)` is the strategy for the bucket's limit, in bytes.
+
+    Shrinks towards no item, one lender, a limit that holds everything, and what `items` and `lenders` shrink to.
+    """
+    provenances = _checked(provenances)
+    drawn = draw(st.lists(_items_of_any(provenances), min_size=min_items, max_size=max_items))
+    kind = draw(names(kinds=name_kinds))
+    lent = any(PROVENANCES[name].custody is Custody.LENT for name in provenances)
+    second = draw(st.integers(0, 2**max_items - 1)) if lent else 0
+    plan = Plan(
+        items=tuple(
+            replace(item, name=name_of(kind, i), lender=second >> i & 1, seed=i)
+            for i, item in enumerate(drawn)
+        ),
+        bucket_bytes=draw(limits(drawn)),
+        lenders=tuple(draw(lenders()) for _ in range(1 + (second > 0))) if lent else (Lender(),),
+        grad_mode=draw(st.sampled_from(grad_modes)),
+        iterable=draw(st.sampled_from(iterables)),
+        consumer=draw(st.sampled_from(planned.CONSUMERS)),
+    )
+    _tag(plan)
+    return plan
+
+
+@cache
+def _items_of_any(provenances: tuple[str, ...]) -> st.SearchStrategy[Item]:
+    return items(provenances=provenances)
+
+
+def _tag(plan: Plan) -> None:
+    for item in plan.items:
+        event(f"provenance: {item.provenance}")
+        event(f"dtype: {item.dtype}")
+        event(f"layout: {item.layout}")
+
+
+def _checked(provenances: Iterable[str] | None) -> tuple[str, ...]:
+    """The provenances in the order of the register, which is the order that plans shrink in."""
+    if provenances is None:
+        return tuple(PROVENANCES)
+    wanted = set(provenances)
+    if isinstance(provenances, str) or not wanted or wanted - set(PROVENANCES):
+        raise InvalidArgument(
+            f"provenances={provenances!r} must be ids of registered provenances, at least one; "
+            "`bucketproof list provenances` shows them"
+        )
+    return tuple(name for name in PROVENANCES if name in wanted)

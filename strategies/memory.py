@@ -1,0 +1,220 @@
+"""Where the bytes of a hand-over lie: in memory of its own, or in memory that a lender will write again."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from bucketproof.strategies import content
+from bucketproof.strategies.plans import Lender, Shape
+
+Home = Literal["heap", "inference", "shared", "mapped"]
+"""What a buffer is: torch's own memory, the same made under inference mode, shared memory, or a mapped file."""
+
+Build = Callable[[Shape, torch.dtype, "Memory"], torch.Tensor]
+"""A provenance: makes a tensor of a shape and dtype out of the memory it is given."""
+
+T = TypeVar("T")
+
+
+class Memory:
+    """What a provenance builds from. It takes what it needs, and keeps nothing that it does not say."""
+
+    def __init__(
+        self, seed: int = 0, *, finite: bool = False, kept: dict[Hashable, Any] | None = None
+    ) -> None:
+        self._seed = seed
+        self._finite = finite
+        self._kept = {} if kept is None else kept
+
+    def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """A view of this memory, with content written into it."""
+        raise NotImplementedError
+
+    def fresh(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """A new tensor with content, which nobody else holds."""
+        tensor = torch.empty(shape, dtype=dtype)
+        self._write(tensor.view(-1).view(torch.uint8), dtype)
+        return tensor
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Make a thing once and hold it until the stream is over: whoever shares memory with a bucket."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: T = self._kept[key]
+        return kept
+
+    def hold(self, thing: object) -> None:
+        """Hold a thing until the stream is over."""
+        self._kept[id(thing)] = thing
+
+    def _write(self, raw: torch.Tensor, dtype: torch.dtype) -> None:
+        content.write(raw, dtype, self._seed)
+        if self._finite:
+            content.tame(raw, dtype)
+
+
+class Private(Memory):
+    """New memory for each tensor, dropped by the producer: exactly its size, or with padding on both sides."""
+
+    def __init__(self, seed: int = 0, *, padded: bool = False, **options: Any) -> None:
+        super().__init__(seed, **options)
+        self._padded = padded
+
+    def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        if not self._padded:
+            return self.fresh(shape, dtype)
+        size = math.prod(shape)
+        return self.fresh((2 + size + 1,), dtype)[2 : 2 + size].view(shape)
+
+
+class Through(Memory):
+    """Memory as another operation leaves it: this is how operations are chained."""
+
+    def __init__(self, build: Build, source: Memory) -> None:
+        super().__init__(source._seed, finite=source._finite, kept=source._kept)
+        self._build, self._source = build, source
+
+    def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        return self._build(shape, dtype, self._source)
+
+
+class Lent(Memory):
+    """Memory that belongs to a lender."""
+
+    def __init__(
+        self, lending: Lending, seed: int = 0, *, home: Home = "heap", exact: bool = False, **options: Any
+    ) -> None:
+        super().__init__(seed, **options)
+        self._lending, self._home, self._exact = lending, home, exact
+
+    def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        nbytes = math.prod(shape) * dtype.itemsize
+        raw = self._lending.lend(nbytes, dtype, home=self._home, exact=self._exact)[:nbytes]
+        self._write(raw, dtype)
+        return raw.view(dtype).view(shape)
+
+
+class Buffer:
+    """One buffer of a lender, and whether what it has lent is still to be respected."""
+
+    def __init__(self, nbytes: int, home: Home) -> None:
+        self.raw = _ALLOCATE[home](nbytes)
+        self.start = self.raw.data_ptr()
+        self.end = self.start + nbytes
+        self.lent_at: int | None = None
+
+    def overwrite(self) -> None:
+        """Write all of the buffer, as its next use would."""
+        content.poison(self.raw)
+        self.lent_at = None
+
+
+class Lending:
+    """A lender at work: which buffer it lends next, and when it writes the old ones again."""
+
+    def __init__(
+        self,
+        plan: Lender,
+        *,
+        bucket_bytes: float = 0,
+        patient: bool = False,
+        on_overwrite: Callable[[], None] | None = None,
+    ) -> None:
+        """`patient` lenders never write because the producer is advanced: all of a list is made at once."""
+        self._plan = plan
+        self._at_next = plan.overwrite == "next" and not patient
+        self._at_boundary = plan.overwrite == "boundary" or (patient and plan.overwrite == "next")
+        self._turns = _TURNS[plan.kind] if self._at_next else None
+        self._bucket_bytes = bucket_bytes
+        self._rings: dict[Hashable, list[Buffer]] = {}
+        self._clock = 0
+        self._told = on_overwrite or (lambda: None)
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        """All buffers there are."""
+        return (buffer for ring in self._rings.values() for buffer in ring)
+
+    def lend(self, nbytes: int, dtype: torch.dtype, *, home: Home, exact: bool) -> torch.Tensor:
+        """At least `nbytes` bytes, whose content is free to be written (uint8, one dimension)."""
+        capacity = nbytes if exact else self._capacity(nbytes)
+        ring = self._rings.setdefault((home, capacity, self._plan.kind == "per-dtype" and dtype), [])
+        if self._turns is None or len(ring) < self._turns:
+            buffer = Buffer(capacity, home)
+        else:
+            buffer = ring.pop(0)
+            self._overwrite(buffer)
+        ring.append(buffer)
+        buffer.lent_at = self._clock
+        return buffer.raw
+
+    def advance(self) -> None:
+        """The producer is advanced: a lender that is not taking turns writes at once."""
+        self._clock += 1
+        if self._at_next and self._turns in (None, 1):
+            self._overwrite_lent()
+
+    def boundary(self, before: int) -> None:
+        """A bucket was delivered: what was handed over before item number `before` may be written."""
+        if self._at_boundary:
+            self._overwrite_lent(before)
+
+    def finish(self) -> None:
+        """The stream is over: all that was lent may be written."""
+        self._overwrite_lent()
+
+    def _overwrite_lent(self, before: float = math.inf) -> None:
+        for buffer in self.buffers:
+            if buffer.lent_at is not None and buffer.lent_at < before:
+                self._overwrite(buffer)
+
+    def _overwrite(self, buffer: Buffer) -> None:
+        if buffer.lent_at is not None:
+            buffer.overwrite()
+            self._told()
+
+    def _capacity(self, nbytes: int) -> int:
+        if self._plan.size == "exact":
+            return nbytes
+        if self._plan.size == "bucket" and nbytes < self._bucket_bytes <= _LARGEST:
+            return int(self._bucket_bytes)
+        return 1 << (nbytes + _SPARE).bit_length()
+
+
+_SPARE = 32
+"""Bytes by which a larger buffer is larger, at the least: two elements of the largest dtype."""
+_LARGEST = 1 << 16
+"""Bytes above which no buffer of the bucket's size is made: a limit can be huge, a test's memory is not."""
+_TURNS: dict[str, int | None] = {"buffer": 1, "ping-pong": 2, "ring": 4, "per-dtype": 1, "module": None}
+
+
+def _heap(nbytes: int) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def _inference(nbytes: int) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def _shared(nbytes: int) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(nbytes))  # type: ignore[call-overload, no-any-return]
+
+
+def _mapped(nbytes: int) -> torch.Tensor:
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(nbytes)
+        return torch.from_file(file.name, shared=True, size=nbytes, dtype=torch.uint8)
+
+
+_ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
+    "heap": _heap,
+    "inference": _inference,
+    "shared": _shared,
+    "mapped": _mapped,
+}

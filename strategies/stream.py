@@ -1,0 +1,176 @@
+"""The producer of a planned run: it builds each hand-over when it is asked for, and lets go of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.dtypes import DTYPES
+from bucketproof.strategies.memory import Buffer, Lending, Lent, Memory, Private, Through
+from bucketproof.strategies.plans import Item, Plan
+from bucketproof.strategies.provenances import LAYOUTS, OPS, PROVENANCES
+from bucketproof.strategies.provenances.registry import FIRST_OPS
+
+Pair = tuple[str, torch.Tensor]
+
+
+def build(item: Item, memory: Memory) -> torch.Tensor:
+    """The tensor that an item describes, out of `memory`."""
+    if item.layout != "contiguous":
+        memory = Through(LAYOUTS[item.layout].build, memory)
+    for op in item.ops:
+        memory = Through(OPS.get(op) or FIRST_OPS[op], memory)
+    return PROVENANCES[item.provenance].build(item.shape, DTYPES[item.dtype], memory)
+
+
+class Stream:
+    """A producer at work. It holds what lenders and sharers hold in life, and no hand-over.
+
+    `produced(index, tensor)` is called for each hand-over before it is yielded, and must not keep the tensor;
+    `overwritten()` is called when a lender has written what it had lent; `working()` is entered while it works.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        produced: Callable[[int, torch.Tensor], None] = lambda index, tensor: None,
+        overwritten: Callable[[], None] = lambda: None,
+        working: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.plan = plan
+        self.pulled = 0
+        self.exhausted = False
+        self._produced = produced
+        self._working = working
+        self._all_at_once = plan.iterable == "list"
+        self._lendings = [
+            Lending(
+                lender, bucket_bytes=plan.bucket_bytes, patient=self._all_at_once, on_overwrite=overwritten
+            )
+            for lender in plan.lenders
+        ]
+        self._kept: dict[Hashable, Any] = {}
+
+    @property
+    def buffers(self) -> Iterator[Buffer]:
+        """All memory of all lenders."""
+        return (buffer for lending in self._lendings for buffer in lending.buffers)
+
+    def iterable(self, *, asynchronous: bool = False) -> Any:
+        """The weights, as the kind of iterable that the plan names, or its synchronous form."""
+        kind = self.plan.iterable if asynchronous else self.plan.iterable.removeprefix("async-")
+        return _ITERABLES[kind](self._pairs())
+
+    def delivered(self, index: int) -> None:
+        """A bucket that ends with item number `index` was delivered: its boundary lets some lenders write."""
+        # Whoever was pulled last may still be in the bucketer's hands, until the producer is advanced.
+        before = self.pulled - 1 if not self._all_at_once else index
+        for lending in self._lendings:
+            lending.boundary(before)
+
+    def finish(self) -> None:
+        """The stream is over: every lender writes what it had lent."""
+        for lending in self._lendings:
+            lending.finish()
+
+    def let_go(self) -> None:
+        """Drop all memory, as a producer does that is done."""
+        self._lendings.clear()
+        self._kept.clear()
+
+    def _pairs(self) -> Iterator[Pair]:
+        for index in range(len(self.plan.items)):
+            # Nothing here may name the tensor: a generator's locals live on while it is suspended.
+            yield self._hand_over(index)
+        with self._working():
+            self._advance()
+        self.exhausted = True
+
+    def _hand_over(self, index: int) -> Pair:
+        item = self.plan.items[index]
+        with (
+            self._working(),
+            torch.inference_mode(False),
+            torch.set_grad_enabled(self.plan.grad_mode == "enabled"),
+        ):
+            # Views must be real ones also where the consumer is in inference mode.
+            if index:
+                self._advance()
+            tensor = build(item, self._memory(item))
+            self.pulled = index + 1
+            self._produced(index, tensor)
+        return item.name, tensor
+
+    def _advance(self) -> None:
+        for lending in self._lendings:
+            lending.advance()
+
+    def _memory(self, item: Item) -> Memory:
+        provenance = PROVENANCES[item.provenance]
+        if provenance.custody is not Custody.LENT:
+            padded = provenance.custody is Custody.PARTIAL
+            return Private(item.seed, padded=padded, finite=_is_computed(item), kept=self._kept)
+        lending = self._lendings[item.lender]
+        return Lent(
+            lending,
+            item.seed,
+            home=provenance.home,
+            exact=provenance.exact,
+            finite=_is_computed(item),
+            kept=self._kept,
+        )
+
+
+def _is_computed(item: Item) -> bool:
+    return item.layout in ("conjugated", "negated") or item.provenance.endswith(("conj", "neg"))
+
+
+class _Iterator:
+    """An iterator that is no generator."""
+
+    def __init__(self, pairs: Iterator[Pair]) -> None:
+        self._pairs = pairs
+
+    def __iter__(self) -> _Iterator:
+        return self
+
+    def __next__(self) -> Pair:
+        return next(self._pairs)
+
+
+class _AsyncIterator:
+    """An asynchronous iterator that is no generator."""
+
+    def __init__(self, pairs: Iterator[Pair]) -> None:
+        self._pairs = pairs
+
+    def __aiter__(self) -> _AsyncIterator:
+        return self
+
+    async def __anext__(self) -> Pair:
+        for pair in self._pairs:
+            return pair
+        raise StopAsyncIteration
+
+
+async def _async_generator(pairs: Iterator[Pair]) -> AsyncIterator[Pair]:
+    while True:
+        try:
+            # Named here, the pair would live on while the generator is suspended.
+            yield next(pairs)
+        except StopIteration:
+            return
+
+
+_ITERABLES: dict[str, Callable[[Iterator[Pair]], Any]] = {
+    "generator": lambda pairs: pairs,
+    "iterator": _Iterator,
+    "list": list,
+    "async-generator": _async_generator,
+    "async-iterator": _AsyncIterator,
+}
