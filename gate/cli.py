@@ -85,9 +85,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        "bucketproof", description="The property-based correctness gate for weight-sync bucketers."
-    )
+    parser = _Parser("bucketproof", description="The property-based correctness gate for weight-sync bucketers.")
     parser.add_argument("--version", action="version", version=f"bucketproof {version('bucketproof')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
@@ -105,9 +103,7 @@ def _add_check(commands: Any) -> None:
         metavar="TARGET",
         help="package.module:attr, path/to/file.py:attr, a built-in or a release (see `bucketproof list targets`)",
     )
-    check.add_argument(
-        "--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)"
-    )
+    check.add_argument("--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)")
     check.add_argument("--seed", type=int, default=0, metavar="N", help="what to draw (default: 0)")
     check.add_argument(
         "-n",
@@ -127,9 +123,7 @@ def _add_check(commands: Any) -> None:
     check.add_argument("--json", metavar="F", help="write the verdict to this file")
 
 
-def _add(
-    commands: Any, name: str, do: Callable[[argparse.Namespace], int], summary: str, epilog: str = ""
-) -> Any:
+def _add(commands: Any, name: str, do: Callable[[argparse.Namespace], int], summary: str, epilog: str = "") -> Any:
     command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)
     command.set_defaults(do=do)
     return command

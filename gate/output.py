@@ -18,9 +18,7 @@ def destination(path: str) -> Iterator[Callable[[str], None]]:
     """
     final = Path(path).resolve()
     # A pipe or a device cannot be replaced by a file, and need not be.
-    draft = (
-        final.with_name(f".{final.name}.{os.getpid()}") if final.is_file() or not final.exists() else final
-    )
+    draft = final.with_name(f".{final.name}.{os.getpid()}") if final.is_file() or not final.exists() else final
     try:
         draft.open("a", encoding="utf-8").close()
     except OSError as error:

@@ -103,9 +103,7 @@ def _no_verdict(verdict: Verdict) -> Iterator[list[str]]:
 
 def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
     if any(cell.cell == "smoke" and cell.status != "pass" for cell in verdict.cells):
-        yield [
-            "The target cannot bucket a single tensor: it, or what adapts it, is wrong. No cell was judged."
-        ]
+        yield ["The target cannot bucket a single tensor: it, or what adapts it, is wrong. No cell was judged."]
         return
     table = _Table.of(verdict)
     if table.rows:

@@ -12,7 +12,7 @@ PROFILE_NAMES = ("smoke", "gate", "nightly")
 _LONGEST = 300
 
 
-class BadRequest(ValueError):  # noqa: N818 - it is the request that is wrong, no error of the suite's
+class BadRequest(ValueError):
     """The request cannot be met. The message is one line that says what is wrong and how to mend it."""
 
 

@@ -24,7 +24,7 @@ _REFUSAL = "bucketproof: "
 _DIED_EARLY = "the process died while the target was loaded, or while it was given a single tensor"
 
 
-class NoVerdict(RuntimeError):  # noqa: N818 - the target's or the suite's failure, said to the user
+class NoVerdict(RuntimeError):
     """The suite itself failed. The message is one line."""
 
 
@@ -81,6 +81,7 @@ def _cut_off() -> Iterator[None]:
             del os.environ[name]
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = scratch
+        os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"
         try:
             yield
         finally:

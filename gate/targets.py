@@ -54,9 +54,7 @@ def describe(name: str) -> str:
 def _built_in(name: str) -> Target:
     if name not in BUILT_IN:
         known = ", ".join(BUILT_IN)
-        raise BadRequest(
-            f"no built-in target {name!r}{near(name, BUILT_IN)} There are {known}; for another, {_HOW}"
-        )
+        raise BadRequest(f"no built-in target {name!r}{near(name, BUILT_IN)} There are {known}; for another, {_HOW}")
     return Target(name, getattr(reference, BUILT_IN[name]))
 
 
@@ -151,9 +149,7 @@ def _refusing(what: str) -> Iterator[None]:
         raise
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
-        raise BadRequest(
-            f"{what} cannot be loaded: {type(error).__name__} in {where}: {error.msg}"
-        ) from error
+        raise BadRequest(f"{what} cannot be loaded: {type(error).__name__} in {where}: {error.msg}") from error
     except BaseException as error:  # SystemExit of a script without a guard, or pytest's skip, too
         hint = _RELATIVE if "attempted relative import" in str(error) else ""
         raise BadRequest(f"{what} cannot be loaded: it raised {told(error)}{hint}") from error

@@ -94,9 +94,7 @@ class Case:
         target = self.trial.target
         return {
             "index": self.index,
-            "custody": PROVENANCES[self.cell.provenance].custody.value
-            if self.cell and self.cell.provenance
-            else None,
+            "custody": PROVENANCES[self.cell.provenance].custody.value if self.cell and self.cell.provenance else None,
             "provenance": self.cell.provenance if self.cell else None,
             "target": {"name": target.name, "origin": target.origin},
             "outcome": outcome.to_json(),
@@ -115,9 +113,7 @@ def select(only: Iterable[str]) -> tuple[Cell, ...]:
     everything, wanted = cells(), set(only)
     known = [name for cell in everything for name in _names(cell)]
     for name in sorted(wanted.difference(known)):
-        raise BadRequest(
-            f"no property, family or cell {name!r}{near(name, known)} See: bucketproof list properties"
-        )
+        raise BadRequest(f"no property, family or cell {name!r}{near(name, known)} See: bucketproof list properties")
     return tuple(cell for cell in everything if not wanted or wanted.intersection(_names(cell)))
 
 

@@ -19,9 +19,7 @@ def survives_overwrite(run: Run) -> Iterator[Problem]:
         # What goes wrong when no lender writes, too, is another property's.
         if delivered.facts.bits != given.facts.bits:
             if not _spoiled_in_calm(run, given, at_yield=True):
-                yield Problem(
-                    "its bits were no longer those handed over when its bucket was yielded", given.index
-                )
+                yield Problem("its bits were no longer those handed over when its bucket was yielded", given.index)
         elif delivered.spoiled(ALL_MOMENTS) and not _spoiled_in_calm(run, given, at_yield=False):
             yield Problem("its bits changed in the bucket when the lender wrote to its memory", given.index)
 
@@ -52,9 +50,7 @@ def no_pinned_storage(run: Run) -> Iterator[Problem]:
             if held > shown and each.index is not None:
                 yield Problem(f"its bucket holds {held} bytes of storage to show {shown}", each.index)
     for index, nbytes in run.pinned.items():
-        yield Problem(
-            f"the {nbytes} bytes it was handed over in are still alive after the producer let go", index
-        )
+        yield Problem(f"the {nbytes} bytes it was handed over in are still alive after the producer let go", index)
 
 
 def _by_storage(run: Run) -> list[list[Delivered]]:

@@ -178,9 +178,7 @@ class _Consumer:
     def _look_for_pinned(self) -> None:
         """Find storages of hand-overs that are alive, though the producer has let go and no bucket is made of them."""
         needed = {tensor.untyped_storage()._cdata for noted in self._held for _, tensor in noted}
-        alive = {
-            i: ref for i, ref in enumerate(self._watched) if ref.cdata not in needed and not ref.expired()
-        }
+        alive = {i: ref for i, ref in enumerate(self._watched) if ref.cdata not in needed and not ref.expired()}
         if alive:
             gc.collect()  # what only a cycle held is not pinned
         self._run.pinned = {
@@ -199,9 +197,7 @@ def _iterator(result: Any) -> Iterator[Any]:
 def _pairs(bucket: Any, number: int) -> list[tuple[str, torch.Tensor]]:
     """The members of a bucket: a sequence of pairs, or a mapping."""
     if not isinstance(bucket, Iterable) or isinstance(bucket, (str, bytes, torch.Tensor)):
-        raise Malformed(
-            f"bucket {number} is {_kind(bucket)}: yield a sequence of (name, tensor) pairs, or a mapping"
-        )
+        raise Malformed(f"bucket {number} is {_kind(bucket)}: yield a sequence of (name, tensor) pairs, or a mapping")
     pairs = list(bucket.items() if isinstance(bucket, Mapping) else bucket)
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -117,10 +118,8 @@ def _search(
             found = run, problems
             raise _Broken
 
-    try:
+    with suppress(_Broken, Flaky):  # a target that fails only now and then has failed, too
         _explore(look, cell.campaign, profile, seed, f"{target.name}/{cell.id}", *phases)
-    except (_Broken, Flaky):
-        pass  # a target that fails only now and then has failed, too
     return found
 
 

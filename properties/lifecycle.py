@@ -21,9 +21,7 @@ def iterables(run: Run) -> Iterator[Problem]:
         if other.error is not None:
             yield Problem(f"of weights that come as {kind}: {other.events[-1].text}")
         elif _names(other) != expected:
-            yield Problem(
-                f"{run.plan.iterable} and {kind} give other buckets: {expected} and {_names(other)}"
-            )
+            yield Problem(f"{run.plan.iterable} and {kind} give other buckets: {expected} and {_names(other)}")
 
 
 def _names(run: Run) -> list[list[str]]:

@@ -14,9 +14,7 @@ def no_copy(run: Run) -> Iterator[Problem]:
     """An owned contiguous tensor is passed on in place: same memory, no byte allocated for it."""
     for delivered, given in run.matched():
         if given.keep_owed and not delivered.kept:
-            yield Problem(
-                f"its {given.facts.nbytes} bytes were copied, though nobody else holds them", given.index
-            )
+            yield Problem(f"its {given.facts.nbytes} bytes were copied, though nobody else holds them", given.index)
     for copy in run.copies:
         if run.handed_over[copy.index].keep_owed:
             yield Problem(f"{copy.nbytes} bytes were allocated for it by {copy.op}", copy.index)

@@ -39,9 +39,7 @@ def _register(profile: Profile) -> None:
         derandomize=False,  # the seed says what is drawn; derandomize would ignore it
         database=None if profile.repeatable else DirectoryBasedExampleDatabase(".hypothesis/examples"),
         deadline=None,  # the first call on a cold machine may take seconds
-        phases=(Phase.generate, Phase.shrink)
-        if profile.repeatable
-        else (Phase.reuse, Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if profile.repeatable else (Phase.reuse, Phase.generate, Phase.shrink),
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
         print_blob=False,
         report_multiple_bugs=False,

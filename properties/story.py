@@ -55,11 +55,7 @@ def _where(run: Run, delivered: Delivered) -> str:
         return "never handed over"
     given = run.handed_over[delivered.index].facts
     place = (
-        "in the lender's memory"
-        if delivered.lent
-        else "kept in place"
-        if delivered.kept
-        else "in memory of its own"
+        "in the lender's memory" if delivered.lent else "kept in place" if delivered.kept else "in memory of its own"
     )
     if delivered.same_kind(run.handed_over[delivered.index]) and delivered.facts.bits != given.bits:
         return f"{place}, with other bits: {_difference(given.bits, delivered.facts.bits)}"

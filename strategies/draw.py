@@ -32,9 +32,7 @@ _DIMENSIONS = (1, 2, 0, 3, 4, 5, 6)
 _NAMES: dict[str, Any] = {
     "realistic": lambda i: f"layers.{i}.mlp.experts.gate_up_proj" if i % 2 else f"layers.{i}.weight",
     "terse": lambda i: "abcdefghijklmnopqrstuvwxyz"[i] if i < 26 else f"w{i}",
-    "odd": lambda i: (
-        ("", "<script>", "重み.Ω", "a b\n", "x" * 300, "0", "{}%s")[i] if i < 7 else f"\N{SNOWMAN}{i}"
-    ),
+    "odd": lambda i: ("", "<script>", "重み.Ω", "a b\n", "x" * 300, "0", "{}%s")[i] if i < 7 else f"\N{SNOWMAN}{i}",
     "duplicates": lambda i: f"lm_head.{i // 2}",
 }
 UNIQUE_NAMES = ("realistic", "terse", "odd")
@@ -58,9 +56,7 @@ def shapes(*, min_dims: int = 0, empty: bool = True) -> st.SearchStrategy[Shape]
 
 @cache
 def _shapes_of(domain: Domain) -> st.SearchStrategy[Shape]:
-    return st.sampled_from(
-        [s for n in _DIMENSIONS for s in _some_shapes(n) if domain.admits(s, domain.dtypes[0])]
-    )
+    return st.sampled_from([s for n in _DIMENSIONS for s in _some_shapes(n) if domain.admits(s, domain.dtypes[0])])
 
 
 @cache
@@ -82,9 +78,7 @@ def lenders() -> st.SearchStrategy[Lender]:
 
 _LENDERS = tuple(
     Lender(kind, size, overwrite)
-    for overwrite, size, kind in itertools.product(
-        planned.OVERWRITES, planned.LENDER_SIZES, planned.LENDER_KINDS
-    )
+    for overwrite, size, kind in itertools.product(planned.OVERWRITES, planned.LENDER_SIZES, planned.LENDER_KINDS)
 )
 
 
@@ -100,9 +94,7 @@ def items(*, provenances: Iterable[str] | None = None) -> st.SearchStrategy[Item
 def _items_of(name: str) -> st.SearchStrategy[Item]:
     # An example's cost is the number of its choices, so what can be drawn at once is.
     provenance = PROVENANCES[name]
-    kinds = st.sampled_from(
-        [(layout, dtype) for layout in provenance.layouts for dtype in provenance.domain.dtypes]
-    )
+    kinds = st.sampled_from([(layout, dtype) for layout in provenance.layouts for dtype in provenance.domain.dtypes])
     parts = (kinds, _shapes_of(provenance.domain), *([_chains(name)] if name in CHAINS else []))
     return st.tuples(*parts).map(lambda drawn: _item(name, *drawn))
 
@@ -116,9 +108,7 @@ def _item(provenance: str, kind: tuple[str, str], shape: Shape, ops: tuple[str, 
 
 def _chains(name: str) -> st.SearchStrategy[tuple[str, ...]]:
     nearest, further = CHAINS[name]
-    return st.sampled_from(
-        [*itertools.product(nearest, further), *itertools.product(nearest, further, further)]
-    )
+    return st.sampled_from([*itertools.product(nearest, further), *itertools.product(nearest, further, further)])
 
 
 def budgets(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
@@ -129,9 +119,7 @@ def budgets(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     """
     sizes = [item.nbytes for item in items]
     sums = list(itertools.accumulate(sizes))
-    runs = sorted(
-        {total for start in range(len(sizes)) for total in itertools.accumulate(sizes[start:])} - {0}
-    )
+    runs = sorted({total for start in range(len(sizes)) for total in itertools.accumulate(sizes[start:])} - {0})
     exact = [total + off for total in (*sums[-1:], *runs, max(sizes, default=0)) for off in (0, 1, -1)]
     return st.sampled_from(
         [1 << 30, *(size for size in exact if size > 0), 1, *(size + 0.5 for size in runs), 0.5 * 2**20]
@@ -176,8 +164,7 @@ def plans(
     second = draw(st.integers(0, 2**max_items - 1)) if lent else 0
     plan = Plan(
         items=tuple(
-            replace(item, name=name_of(kind, i), lender=second >> i & 1, seed=i)
-            for i, item in enumerate(drawn)
+            replace(item, name=name_of(kind, i), lender=second >> i & 1, seed=i) for i, item in enumerate(drawn)
         ),
         bucket_bytes=draw(limits(drawn)),
         lenders=tuple(draw(lenders()) for _ in range(1 + (second > 0))) if lent else (Lender(),),

@@ -24,9 +24,7 @@ T = TypeVar("T")
 class Memory:
     """What a provenance builds from. It takes what it needs, and keeps nothing that it does not say."""
 
-    def __init__(
-        self, seed: int = 0, *, finite: bool = False, kept: dict[Hashable, Any] | None = None
-    ) -> None:
+    def __init__(self, seed: int = 0, *, finite: bool = False, kept: dict[Hashable, Any] | None = None) -> None:
         self._seed = seed
         self._finite = finite
         self._kept = {} if kept is None else kept

@@ -49,9 +49,7 @@ class Stream:
         self._working = working
         self._all_at_once = plan.iterable == "list"
         self._lendings = [
-            Lending(
-                lender, bucket_bytes=plan.bucket_bytes, patient=self._all_at_once, on_overwrite=overwritten
-            )
+            Lending(lender, bucket_bytes=plan.bucket_bytes, patient=self._all_at_once, on_overwrite=overwritten)
             for lender in plan.lenders
         ]
         self._kept: dict[Hashable, Any] = {}

@@ -20,9 +20,7 @@ from bucketproof.reference import compact, ownership, owns_its_memory
 
 MODES = (torch.enable_grad, torch.no_grad, torch.inference_mode)
 in_every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
-with_and_without_grad = pytest.mark.parametrize(
-    "requires_grad", [False, True], ids=["plain", "requires_grad"]
-)
+with_and_without_grad = pytest.mark.parametrize("requires_grad", [False, True], ids=["plain", "requires_grad"])
 
 Maker = Callable[[bool], torch.Tensor]
 
@@ -373,9 +371,7 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "as_strided": lambda tensor: tensor.as_strided(tensor.shape, tensor.stride()),
     "detach": lambda tensor: tensor.detach(),
     "data": lambda tensor: tensor.data,
-    "dtype view": lambda tensor: tensor.detach().view(
-        torch.int32 if tensor.dtype is torch.float32 else torch.float32
-    ),
+    "dtype view": lambda tensor: tensor.detach().view(torch.int32 if tensor.dtype is torch.float32 else torch.float32),
     "set_": lambda tensor: torch.empty(0, dtype=tensor.dtype).set_(tensor.detach()),
     "parameter": lambda tensor: torch.nn.Parameter(tensor.detach(), requires_grad=tensor.requires_grad),
     "subclass": lambda tensor: tensor.as_subclass(Subclass),

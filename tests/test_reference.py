@@ -122,9 +122,7 @@ async def test_values_are_preserved_through_buckets_of_half_a_mebibyte(bucketer)
         pytest.param([1, 2, 3], float("inf"), [[1, 2, 3]], id="no limit"),
     ],
 )
-async def test_buckets_are_filled_first_fit_in_the_order_of_the_stream(
-    bucketer, sizes, bucket_bytes, expected
-):
+async def test_buckets_are_filled_first_fit_in_the_order_of_the_stream(bucketer, sizes, bucket_bytes, expected):
     assert sizes_of(await buckets_of(bucketer, of_sizes(*sizes), bucket_bytes)) == expected
 
 

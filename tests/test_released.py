@@ -141,9 +141,7 @@ class TestSpecs:
         assert repr(f"verl@{version}") in refusal(lambda: load(f"verl@{version}"))
         assert not store.exists()
 
-    @pytest.mark.parametrize(
-        ("project", "version"), [("../verl", "1"), ("verl", "../1"), ("-r", "1"), ("", "1")]
-    )
+    @pytest.mark.parametrize(("project", "version"), [("../verl", "1"), ("verl", "../1"), ("-r", "1"), ("", "1")])
     def test_fetch_keeps_within_its_cache(self, store: Path, project: str, version: str) -> None:
         assert "is no project@version" in refusal(lambda: fetch(project, version))
 
@@ -185,9 +183,7 @@ class TestLoading:
 
     def test_nothing_stays_in_sys_modules_after_a_failure(self, store: Path) -> None:
         cached_wheel(store, {**FAKE, BUCKETER: "import verl.utils.device\n1 / 0\n"})
-        assert "does not load here (ZeroDivisionError: division by zero)" in refusal(
-            lambda: load("verl@99.0")
-        )
+        assert "does not load here (ZeroDivisionError: division by zero)" in refusal(lambda: load("verl@99.0"))
         assert not modules()
 
     def test_an_installed_verl_is_neither_used_nor_disturbed(
@@ -312,9 +308,7 @@ class TestCache:
         (tmp_path / "file").touch()
         monkeypatch.setenv("BUCKETPROOF_CACHE", str(tmp_path / "file" / "cache"))
         line = refusal(lambda: load("verl@99.0"))
-        assert line.startswith(
-            f"verl@99.0: cannot write to the cache {tmp_path}/file/cache (Not a directory): "
-        )
+        assert line.startswith(f"verl@99.0: cannot write to the cache {tmp_path}/file/cache (Not a directory): ")
         assert "set BUCKETPROOF_CACHE" in line
 
     def test_where_the_cache_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,9 +368,7 @@ class TestPipFailures:
         assert "h.test" not in told
         assert list(store.iterdir()) == []
 
-    def test_a_caller_without_releases_is_told_the_newest(
-        self, store: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_caller_without_releases_is_told_the_newest(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pip_that(monkeypatch, says="ERROR: no (from versions: 1, 2, 3, 4, 5, 6)")
         assert refusal(lambda: fetch("verl", "99.0")).endswith("such as 2, 3, 4, 5, 6")
 

@@ -21,7 +21,7 @@ _PIP_SECONDS = 600
 _NO_RELEASES: Mapping[str, str] = MappingProxyType({})
 
 
-class Unavailable(RuntimeError):  # noqa: N818 - a state of the world, seldom an error
+class Unavailable(RuntimeError):
     """A released bucketer cannot be had; the message is one line that says why and how to mend it."""
 
 
@@ -130,9 +130,7 @@ def _pip(spec: str, home: Path, into: Path, known: tuple[str, ...]) -> None:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{spec}: pip took over {_PIP_SECONDS} s: put the wheel into {home}") from None
     except OSError as error:
-        raise Unavailable(
-            f"{spec}: pip does not start ({_reason(error)}): put the wheel into {home}"
-        ) from error
+        raise Unavailable(f"{spec}: pip does not start ({_reason(error)}): put the wheel into {home}") from error
     if done.returncode != 0:
         raise Unavailable(f"{spec}: {_boiled(done.stderr + done.stdout, home, known)}{_spoilt(home)}")
 

@@ -158,9 +158,7 @@ def view(
     return add
 
 
-def layout(
-    id: str, *, covers: bool = False, plain: bool = True, **domain: object
-) -> Callable[[Build], Build]:
+def layout(id: str, *, covers: bool = False, plain: bool = True, **domain: object) -> Callable[[Build], Build]:
     """Register a layout: a view that is applied to the memory before a provenance sees it."""
 
     def add(build: Build) -> Build:
