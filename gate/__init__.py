@@ -4,8 +4,8 @@
 
     test_contract = conformance(my_bucketer)
 
-What is exported here is imported when it is first used: the pytest plugin imports this package in every run of the
-project that it is installed in, and torch takes seconds.
+What is exported here is imported when it is first used: pytest imports this package, for its plugin, in every run
+of the project that it is installed in, and torch takes seconds.
 """
 
 from __future__ import annotations

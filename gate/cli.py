@@ -1,6 +1,7 @@
 """The command line: `bucketproof check TARGET` and `bucketproof list`.
 
-Exit codes: 0 every promise holds; 1 a promise is broken; 2 the request cannot be met; 3 no verdict; 130 interrupted.
+Exit codes: 0 every promise holds; 1 a promise is broken; 2 the request cannot be met; 3 no verdict;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _add_check(commands: Any) -> None:
         nargs="?",
         default="reference",
         metavar="TARGET",
-        help="package.module:attr, path/to/file.py:attr, a built-in or a release (see `bucketproof list targets`)",
+        help="package.module:attr, path/to/file.py:attr, or a name from `bucketproof list targets`",
     )
     check.add_argument("--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)")
     check.add_argument("--seed", type=int, default=0, metavar="N", help="what to draw (default: 0)")

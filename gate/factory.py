@@ -24,8 +24,8 @@ def conformance(
 
         test_contract = conformance(get_named_tensor_buckets)
 
-    `make_buckets` takes `(weights, bucket_bytes)` and returns an iterable or an async iterable of buckets, or it is
-    a `Target`. `only` names the families, properties and cells to judge, as `bucketproof check --only` does.
+    `make_buckets` takes `(weights, bucket_bytes)` and returns an iterable or an async iterable of buckets, or it
+    is a `Target`. `only` names the families, properties and cells to judge, as `bucketproof check --only` does.
     """
     return _test(Trial(_target(make_buckets), profile_named(profile), seed, select(only)))
 
@@ -44,6 +44,6 @@ def _target(make_buckets: object) -> Target:
     if not callable(make_buckets):
         kind = type(make_buckets).__name__
         raise TypeError(
-            f"conformance() takes the bucketer itself, a callable (weights, bucket_bytes), or a Target, but got {kind}"
+            f"conformance() takes the bucketer, a callable (weights, bucket_bytes), or a Target, but got {kind}"
         )
     return Target(getattr(make_buckets, "__qualname__", repr(make_buckets)), make_buckets)

@@ -13,7 +13,7 @@ def targets() -> str:
     rows = [(name, describe(name)) for name in BUILT_IN]
     rows += [(spec, "the function in that project's wheel") for spec in released.known()]
     rows += [("package.module:attribute", "your own: a callable (weights, bucket_bytes), or a Target")]
-    return _table(rows + [("path/to/file.py:attribute", "the same, loaded from a file")])
+    return _table([*rows, ("path/to/file.py:attribute", "the same, loaded from a file")])
 
 
 def properties() -> str:

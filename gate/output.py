@@ -14,7 +14,7 @@ from bucketproof.request import BadRequest
 def destination(path: str) -> Iterator[Callable[[str], None]]:
     """A function that writes a text to `path`, whole or not at all.
 
-    Raises `BadRequest` at once if it could not, and not after the minutes that it takes to have something to write.
+    Raises `BadRequest` at once if it could not, not after the minutes that it takes to have something to write.
     """
     final = Path(path).resolve()
     # A pipe or a device cannot be replaced by a file, and need not be.

@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bucketer",
         metavar="TARGET",
-        help="what bucketproof.properties judges: package.module:attr, path/to/file.py:attr, a built-in or a release",
+        help="what to judge: package.module:attr, path/to/file.py:attr, a built-in or a release",
     )
     group.addoption("--bucketer-profile", choices=PROFILE_NAMES, default="gate", help="how long to look")
     group.addoption("--bucketer-seed", metavar="N", type=int, default=0, help="what to draw")
@@ -51,8 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if not config.getoption("bucketer"):
         return None
-    asked = {name: config.getoption(f"bucketer_{name}") for name in ("profile", "seed")}
-    return f"bucketproof: judges {config.getoption('bucketer')}, profile {asked['profile']}, seed {asked['seed']}"
+    target, profile, seed = (config.getoption(f"bucketer{name}") for name in ("", "_profile", "_seed"))
+    return f"bucketproof: target {target}, profile {profile}, seed {seed}"
 
 
 @pytest.hookimpl(optionalhook=True)

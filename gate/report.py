@@ -213,7 +213,8 @@ def _target(verdict: Verdict) -> str:
     origin = verdict.origin
     if "sha256" not in origin:
         return verdict.target
-    return f"{verdict.target} ({origin.get('project')} {origin.get('version')}, wheel sha256 {origin['sha256'][:12]})"
+    wheel = f"{origin.get('project')} {origin.get('version')}, wheel sha256 {origin['sha256'][:12]}"
+    return f"{verdict.target} ({wheel})"
 
 
 def _joined(facts: list[str]) -> list[str]:

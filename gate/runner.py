@@ -1,4 +1,4 @@
-"""Judging in processes of their own: pytest and pytest-xdist, cut off from the project they are started in."""
+"""Judging in processes of their own: pytest and pytest-xdist, cut off from the project around them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _distribution(workers: int) -> tuple[str, ...]:
 
 @contextmanager
 def _cut_off() -> Iterator[None]:
-    """Without the host's settings for pytest, its plugins, and a place in its folder for what Hypothesis keeps."""
+    """Without the host's settings for pytest, without its plugins, and with its folder left alone."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="bucketproof-") as scratch:
         for name in [name for name in os.environ if name.startswith("PYTEST_")]:
@@ -148,7 +148,7 @@ class _Gatherer:
 
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
-        records = sorted(self.records.values(), key=lambda record: record["index"])
+        records = sorted(self.records.values(), key=lambda record: record["place"])
         target = records[0]["target"] if records else {"name": request.target, "origin": {}}
         return Verdict(
             target=target["name"],
@@ -158,7 +158,7 @@ class _Gatherer:
             environment=environment(),
             seconds=round(seconds, 3),
             cells=(*(Outcome.from_json(record["outcome"]) for record in records), *self._missing()),
-            provenances={each["provenance"]: each["custody"] for each in records if each["provenance"]},
+            provenances={name: custody for each in records for name, custody in each["custody"].items()},
         )
 
     def _missing(self) -> Iterator[Outcome]:

@@ -99,8 +99,8 @@ def _import(name: str) -> ModuleType:
         if not _is_part(error.name, name):
             raise BadRequest(f"module {name} cannot be imported: it raised {told(error)}") from error
         raise BadRequest(
-            f"no module {error.name!r} in this directory or among the installed packages: check the spelling, "
-            "or name the file: path/to/file.py:attribute"
+            f"no module {error.name!r} in this directory or among the installed packages: "
+            "check the spelling, or name the file: path/to/file.py:attribute"
         ) from error
 
 
@@ -109,7 +109,7 @@ def _is_part(missing: str | None, name: str) -> bool:
 
 
 def _run(path: Path) -> ModuleType:
-    """The module in a file, known as a module so that dataclasses and pickle find it, under no name it could shadow."""
+    """The module in a file: in `sys.modules`, where dataclasses look, under a name that shadows no other."""
     _check_readable(path)
     path = path.resolve()
     _make_importable(path.parent)

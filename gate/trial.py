@@ -12,6 +12,7 @@ import pytest
 
 from bucketproof.properties import (
     PROFILES,
+    PROPERTIES,
     Cell,
     NotABucketer,
     Outcome,
@@ -58,7 +59,7 @@ class Trial:
 
     def tests(self) -> list[Any]:
         """What to parametrise a test function with."""
-        cases = [Case(self, 0), *(Case(self, index, cell) for index, cell in enumerate(self.cells, 1))]
+        cases = [Case(self), *(Case(self, cell) for cell in self.cells)]
         # The cells of one campaign are judged on the same runs, which one process shares among them.
         return [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.group)) for case in cases]
 
@@ -68,7 +69,6 @@ class Case:
     """One test: a cell or, without one, the smoke test that stands before them all."""
 
     trial: Trial
-    index: int
     cell: Cell | None = None
 
     @property
@@ -91,14 +91,24 @@ class Case:
         _SAY[outcome.status](outcome)
 
     def _record(self, outcome: Outcome) -> dict[str, Any]:
-        target = self.trial.target
+        provenance = self.cell.provenance if self.cell else None
         return {
-            "index": self.index,
-            "custody": PROVENANCES[self.cell.provenance].custody.value if self.cell and self.cell.provenance else None,
-            "provenance": self.cell.provenance if self.cell else None,
-            "target": {"name": target.name, "origin": target.origin},
+            "place": _place(self.cell),
+            "custody": {provenance: PROVENANCES[provenance].custody.value} if provenance else {},
+            "target": {"name": self.trial.target.name, "origin": self.trial.target.origin},
             "outcome": outcome.to_json(),
         }
+
+
+def _place(cell: Cell | None) -> tuple[int, int]:
+    """Where the cell stands in a verdict: as the contract has it, whatever the order of judging."""
+    if cell is None:
+        return -1, -1
+    return _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES)
+
+
+def _rank(name: str | None, register: Iterable[str]) -> int:
+    return -1 if name is None else list(register).index(name)
 
 
 def profile_named(name: str) -> Profile:
@@ -109,7 +119,7 @@ def profile_named(name: str) -> Profile:
 
 
 def select(only: Iterable[str]) -> tuple[Cell, ...]:
-    """The cells of the families, properties and cells that are named; all of them where none is. Raises `BadRequest`."""
+    """The cells of the families, properties and cells named, or all of them. Raises `BadRequest`."""
     everything, wanted = cells(), set(only)
     known = [name for cell in everything for name in _names(cell)]
     for name in sorted(wanted.difference(known)):

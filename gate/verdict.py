@@ -17,7 +17,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of every cell. Two runs of one request differ in nothing but `seconds`, here and in the cells."""
+    """What became of every cell. Two runs of one request differ in their `seconds` alone, here and in cells."""
 
     target: str
     origin: dict[str, str]
@@ -28,7 +28,7 @@ class Verdict:
     seconds: float
     cells: tuple[Outcome, ...]
     provenances: dict[str, str]
-    """The custody of each provenance that has a cell, in the order of the register."""
+    """The custody of each provenance that has a cell."""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a process was judging when it died. A dead process says nothing, so each says beforehand what it is about to do."""
+"""What a process was judging when it died: the dead say nothing, so each says beforehand what it begins."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 class Watch:
     """A folder that the workers of one run share.
 
-    The cells of one campaign are judged on the same plans: where one has killed its process, the others would do the
-    same, so they are not tried. pytest-xdist hands the cell that a worker died of to another worker, time and again.
+    The cells of one campaign are judged on the same plans: where one has killed its process, the others would do
+    the same, so they are not tried. And pytest-xdist hands the cell that a worker died of to the next one.
     """
 
     folder: Path

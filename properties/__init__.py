@@ -3,7 +3,8 @@
 # Importing a family registers its properties; the order is the order of the matrix.
 from bucketproof.properties import aliasing, ownership, values, boundaries, lifecycle  # noqa: F401, I001
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells, contract
-from bucketproof.properties.execute import NotABucketer, execute
+from bucketproof.properties.buckets import NotABucketer
+from bucketproof.properties.execute import execute
 from bucketproof.properties.judging import judge, preflight
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.profiles import PROFILES, Profile

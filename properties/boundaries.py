@@ -52,7 +52,7 @@ def greedy(run: Run) -> Iterator[Problem]:
 @contract("boundaries.no-empty-bucket")
 def no_empty_bucket(run: Run) -> Iterator[Problem]:
     """No bucket is empty; an empty stream gives none."""
-    for number in range(run.buckets):
+    for number in range(len(run.buckets)):
         if not run.members(number):
             yield Problem(f"bucket {number} is empty")
 
@@ -92,7 +92,7 @@ def first_fit(sizes: Sequence[int], limit: float) -> Partition:
 
 
 def _partition(run: Run) -> Partition:
-    return [[d.index for d in run.members(number) if d.index is not None] for number in range(run.buckets)]
+    return [[d.index for d in run.members(number) if d.index is not None] for number in range(len(run.buckets))]
 
 
 def _weighty(run: Run, partition: Partition) -> Partition:

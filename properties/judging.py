@@ -17,9 +17,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis.errors import Flaky
 
+from bucketproof.properties.buckets import NotABucketer
 from bucketproof.properties.campaigns import drawn_for
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
-from bucketproof.properties.execute import NotABucketer, execute
+from bucketproof.properties.execute import execute
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.profiles import Profile

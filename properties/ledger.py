@@ -6,7 +6,7 @@ numpy for instance, it does not see. It is suspended while control is in the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +27,24 @@ class Copy:
 
 
 class Ledger(TorchDispatchMode):
-    """Counts while it is entered."""
+    """Counts while it is entered. `grown(nbytes)` is called with what is alive of the bucketer's own, each time it
+    has allocated more.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, grown: Callable[[int], None] = lambda nbytes: None) -> None:
         super().__init__()
         self.copies: list[Copy] = []
-        self.births: list[tuple[StorageWeakRef, int]] = []
+        self._grown = grown
+        self._own: dict[int, tuple[StorageWeakRef, int]] = {}
         self._handed_over: dict[int, tuple[int, int]] = {}
 
     def handed_over(self, index: int, storage_id: int, nbytes: int) -> None:
         """From now on this storage is known as a hand-over's."""
         self._handed_over[storage_id] = index, nbytes
+
+    def delivered(self, storage_id: int) -> None:
+        """This storage is the consumer's now."""
+        self._own.pop(storage_id, None)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -60,17 +67,22 @@ class Ledger(TorchDispatchMode):
 
     def _written(self, storage: torch.UntypedStorage, read: set[int], op: str) -> None:
         written, nbytes = storage._cdata, storage.nbytes()
-        if written not in read and not self._is_born(written):
-            # An address that is used again is not the hand-over's any more.
-            self._handed_over.pop(written, None)
-            self.births.append((StorageWeakRef(storage), nbytes))
+        if written not in read and not self._is_own(written):
+            self._born(storage, nbytes)
         for source in read - {written}:
             index, size = self._handed_over.get(source, (-1, 0))
             if index >= 0 and nbytes >= size > 0:
                 self.copies.append(Copy(index, size, op))
 
-    def _is_born(self, storage_id: int) -> bool:
-        return any(ref.cdata == storage_id and not ref.expired() for ref, _ in self.births)
+    def _born(self, storage: torch.UntypedStorage, nbytes: int) -> None:
+        # An address that is used again is not the hand-over's any more.
+        self._handed_over.pop(storage._cdata, None)
+        self._own[storage._cdata] = StorageWeakRef(storage), nbytes
+        self._own = {key: own for key, own in self._own.items() if not own[0].expired()}
+        self._grown(sum(nbytes for _, nbytes in self._own.values()))
+
+    def _is_own(self, storage_id: int) -> bool:
+        return storage_id in self._own and not self._own[storage_id][0].expired()
 
 
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:

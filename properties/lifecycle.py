@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
 from bucketproof.properties.run import Run
@@ -15,9 +14,9 @@ def iterables(run: Run) -> Iterator[Problem]:
     """Lists, iterators, generators and, where the target itself is async, async generators give the same buckets."""
     expected = _names(run)
     for kind in ITERABLES:
-        if run.again is None or (kind.startswith("async-") and not run.asynchronous):
+        if kind.startswith("async-") and not run.asynchronous:
             continue
-        other = run.again(replace(run.plan, iterable=kind))
+        other = run.repeat(iterable=kind)
         if other.error is not None:
             yield Problem(f"of weights that come as {kind}: {other.events[-1].text}")
         elif _names(other) != expected:
@@ -25,4 +24,4 @@ def iterables(run: Run) -> Iterator[Problem]:
 
 
 def _names(run: Run) -> list[list[str]]:
-    return [[delivered.name for delivered in run.members(number)] for number in range(run.buckets)]
+    return [[delivered.name for delivered in run.members(number)] for number in range(len(run.buckets))]

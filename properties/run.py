@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.properties.evidence import Facts, Span
 from bucketproof.properties.ledger import Copy
+from bucketproof.properties.target import Target
 from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
 
 Moment = Literal["held", "end", "overwritten"]
@@ -72,6 +75,14 @@ class Event:
     text: str = ""
 
 
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket, at the moment it was yielded."""
+
+    pulled: int
+    """How many items the producer had handed over."""
+
+
 @dataclass
 class Run:
     """The evidence. Properties are functions of it."""
@@ -79,22 +90,51 @@ class Run:
     plan: Plan
     handed_over: list[HandOver] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
-    buckets: int = 0
+    buckets: list[Bucket] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    peaks: list[tuple[int, int, int]] = field(default_factory=list)
+    """Each time the bucketer had allocated: its living bytes, the bytes of undelivered items that had to be copied,
+    and those of the largest undelivered item."""
     pinned: dict[int, int] = field(default_factory=dict)
     """Hand-overs whose storage outlived the producer, though no bucket needs it, with its bytes."""
+    stale: list[int] = field(default_factory=list)
+    """Buckets that were alive when the producer was advanced, though the consumer had dropped them."""
+    traces: list[str] = field(default_factory=list)
+    """What was not left as it was."""
+    shrunk: list[int] = field(default_factory=list)
+    """Held buckets that no longer have the members they were yielded with."""
+    watched: list[StorageWeakRef] = field(default_factory=list)
+    """Weak references to the storages of the hand-overs."""
+    exhausted: bool = False
+    """Whether the producer was advanced beyond its last item."""
+    closed: bool = False
+    """Whether the producer has ended, in whatever way."""
+    raised: BaseException | None = None
+    """What the producer has raised, as planned."""
     error: BaseException | None = None
     """What the target raised, stripped of its frames."""
+    followed: bool = False
+    """Whether it yielded yet another bucket after that."""
+    cancelled: bool = False
+    """Whether the consuming task ended as a cancelled task does."""
+    tasks_left: int = 0
+    """Tasks that were there when the sync was over, and had not been before."""
     asynchronous: bool = False
     """Whether the target is."""
-    again: Callable[[Plan], Run] | None = None
-    """Runs another plan on the same target."""
+    target: Target | None = None
+    again: Callable[[Target, Plan], Run] | None = None
 
     @property
     def completed(self) -> bool:
         """Whether the target ended by itself and yielded nothing but buckets."""
-        return self.error is None
+        return self.error is None and self.plan.ends == "completed"
+
+    def repeat(self, **changes: Any) -> Run:
+        """The run of this plan, or of one that differs in some fields, on the same target."""
+        assert self.target is not None
+        assert self.again is not None
+        return self.again(self.target, replace(self.plan, **changes))
 
     def matched(self) -> Iterator[tuple[Delivered, HandOver]]:
         """What was delivered, with the hand-over it is."""
@@ -120,10 +160,8 @@ class Run:
     @cached_property
     def calm(self) -> Run:
         """The same plan, but no lender writes before the stream is over: what goes wrong here is not its doing."""
-        calm = replace(self.plan, lenders=tuple(replace(each, overwrite="end") for each in self.plan.lenders))
-        if calm == self.plan or self.again is None:
-            return self
-        return self.again(calm)
+        lenders = tuple(replace(each, overwrite="end") for each in self.plan.lenders)
+        return self if lenders == self.plan.lenders else self.repeat(lenders=lenders)
 
 
 def union(spans: list[Span]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bucketproof.strategies.dtypes import name_of
+from bucketproof.strategies.dtypes import name_of, twin
 
 POISON = 0xA5
 """The byte that lenders write over what they had lent. It never occurs in content."""
@@ -28,7 +28,7 @@ def _every_bit_pattern() -> torch.Tensor:
 
 
 _BITS = _every_bit_pattern()
-_FINITE = {"float16": 0x9FFF, "float32": 0x9FFF_FFFF, "float64": 0x9FFF_FFFF_FFFF_FFFF}
+_FINITE = {"float16": ~0x6000, "float32": ~0x6000_0000, "float64": ~0x6000_0000_0000_0000}
 """Masks that clear two exponent bits: what is left is finite, and its top byte is not the poison."""
 
 
@@ -50,8 +50,9 @@ def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
 def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:
     """Make floating-point content finite, for views that compute when they are read and may change a NaN."""
     part = dtype.to_real() if dtype.is_complex else dtype
-    words = raw.numpy().view(f"u{part.itemsize}")
-    words &= words.dtype.type(_FINITE[name_of(part)])
+    with torch.inference_mode(raw.is_inference()):
+        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
+        raw.view(twin(part)).bitwise_and_(_FINITE[name_of(part)])
 
 
 def poison(raw: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import event
 from hypothesis import strategies as st
@@ -23,6 +23,8 @@ from bucketproof.strategies.dtypes import ALL
 from bucketproof.strategies.plans import Item, Lender, Plan, Shape
 from bucketproof.strategies.provenances import CHAINS, LAYOUTS, PROVENANCES
 from bucketproof.strategies.provenances.registry import Domain
+
+Value = TypeVar("Value", bound=str)
 
 MAX_ELEMENTS = 36
 """Elements of the largest tensor. The faults are in the bookkeeping of memory, which does not grow with it."""
@@ -49,8 +51,8 @@ def shapes(*, min_dims: int = 0, empty: bool = True) -> st.SearchStrategy[Shape]
 
     With `empty`, some have no element. Shrinks towards few dimensions, one before none, and small sides.
     """
-    if not 0 <= min_dims <= max(_DIMENSIONS):
-        raise InvalidArgument(f"min_dims={min_dims!r} must be between 0 and {max(_DIMENSIONS)}")
+    if min_dims not in _DIMENSIONS:
+        raise InvalidArgument(f"min_dims={min_dims!r} must be a whole number from 0 to {max(_DIMENSIONS)}")
     return _shapes_of(Domain(min_dims=min_dims, empty=empty))
 
 
@@ -128,9 +130,7 @@ def budgets(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
 
 def names(*, kinds: Sequence[str] = UNIQUE_NAMES) -> st.SearchStrategy[str]:
     """Kinds of names, which `name_of(kind, index)` turns into names. Shrinks towards `realistic`."""
-    if unknown := set(kinds) - set(_NAMES):
-        raise InvalidArgument(f"kinds={kinds!r} has {sorted(unknown)}; choose from {sorted(_NAMES)}")
-    return st.sampled_from(tuple(kinds))
+    return st.sampled_from(_chosen("kinds", kinds, _NAMES))
 
 
 def name_of(kind: str, index: int) -> str:
@@ -139,9 +139,7 @@ def name_of(kind: str, index: int) -> str:
     return name
 
 
-@st.composite
 def plans(
-    draw: st.DrawFn,
     *,
     provenances: Iterable[str] | None = None,
     min_items: int = 0,
@@ -150,26 +148,49 @@ def plans(
     name_kinds: Sequence[str] = UNIQUE_NAMES,
     iterables: Sequence[planned.Iterables] = planned.ITERABLES,
     grad_modes: Sequence[planned.GradMode] = planned.GRAD_MODES,
-) -> Plan:
+) -> st.SearchStrategy[Plan]:
     """Plans of `min_items` to `max_items` items of the given provenances, by default of all.
 
     `limits(items)` is the strategy for the bucket's limit, in bytes.
 
     Shrinks towards no item, one lender, a limit that holds everything, and what `items` and `lenders` shrink to.
     """
-    provenances = _checked(provenances)
-    drawn = draw(st.lists(_items_of_any(provenances), min_size=min_items, max_size=max_items))
-    kind = draw(names(kinds=name_kinds))
-    lent = any(PROVENANCES[name].custody is Custody.LENT for name in provenances)
-    second = draw(st.integers(0, 2**max_items - 1)) if lent else 0
+    if not 0 <= min_items <= max_items:
+        raise InvalidArgument(f"min_items={min_items!r} must be between 0 and max_items={max_items!r}")
+    chosen = _checked(provenances)
+    lent = any(PROVENANCES[name].custody is Custody.LENT for name in chosen)
+    return _plans(
+        st.lists(_items_of_any(chosen), min_size=min_items, max_size=max_items),
+        st.sampled_from(_chosen("name_kinds", name_kinds, _NAMES)),
+        st.integers(0, 2**max_items - 1) if lent else None,
+        limits,
+        st.sampled_from(_chosen("grad_modes", grad_modes, planned.GRAD_MODES)),
+        st.sampled_from(_chosen("iterables", iterables, planned.ITERABLES)),
+    )
+
+
+@st.composite
+def _plans(
+    draw: st.DrawFn,
+    several: st.SearchStrategy[list[Item]],
+    name_kinds: st.SearchStrategy[str],
+    borrowers: st.SearchStrategy[int] | None,
+    limits: Callable[[Sequence[Item]], st.SearchStrategy[int | float]],
+    grad_modes: st.SearchStrategy[planned.GradMode],
+    iterables: st.SearchStrategy[planned.Iterables],
+) -> Plan:
+    # `borrowers` has a bit for each item, set where it borrows from a second lender; None where no item borrows.
+    drawn = draw(several)
+    kind = draw(name_kinds)
+    second = 0 if borrowers is None else draw(borrowers)
     plan = Plan(
         items=tuple(
             replace(item, name=name_of(kind, i), lender=second >> i & 1, seed=i) for i, item in enumerate(drawn)
         ),
         bucket_bytes=draw(limits(drawn)),
-        lenders=tuple(draw(lenders()) for _ in range(1 + (second > 0))) if lent else (Lender(),),
-        grad_mode=draw(st.sampled_from(grad_modes)),
-        iterable=draw(st.sampled_from(iterables)),
+        lenders=(Lender(),) if borrowers is None else tuple(draw(lenders()) for _ in range(1 + (second > 0))),
+        grad_mode=draw(grad_modes),
+        iterable=draw(iterables),
         consumer=draw(st.sampled_from(planned.CONSUMERS)),
     )
     _tag(plan)
@@ -186,6 +207,14 @@ def _tag(plan: Plan) -> None:
         event(f"provenance: {item.provenance}")
         event(f"dtype: {item.dtype}")
         event(f"layout: {item.layout}")
+
+
+def _chosen(argument: str, values: Iterable[Value], known: Iterable[Value]) -> tuple[Value, ...]:
+    """What was chosen of what is known, in the order in which it was chosen."""
+    chosen, known = () if isinstance(values, str) else tuple(values), tuple(known)
+    if not chosen or not set(chosen) <= set(known):
+        raise InvalidArgument(f"{argument}={values!r} must be a sequence of some of {known!r}, at least one")
+    return chosen
 
 
 def _checked(provenances: Iterable[str] | None) -> tuple[str, ...]:

@@ -105,9 +105,21 @@ class Buffer:
         self.start = self.raw.data_ptr()
         self.end = self.start + nbytes
         self.lent_at: int | None = None
+        self.touched = False
+        """Whether somebody else has written to what was lent."""
+        self._sealed = b""
+
+    def seal(self) -> None:
+        """Remember what is lent."""
+        self._sealed = self._bytes()
+
+    def _bytes(self) -> bytes:
+        # Of a copy: memory that was exported to numpy is no longer to be resized, which a bucketer could see.
+        return self.raw.clone().numpy().tobytes()
 
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
+        self.touched |= self._sealed != self._bytes()
         content.poison(self.raw)
         self.lent_at = None
 
@@ -150,6 +162,12 @@ class Lending:
         ring.append(buffer)
         buffer.lent_at = self._clock
         return buffer.raw
+
+    def seal(self) -> None:
+        """What was lent since the producer was advanced is now as it is handed over."""
+        for buffer in self.buffers:
+            if buffer.lent_at == self._clock:
+                buffer.seal()
 
     def advance(self) -> None:
         """The producer is advanced: a lender that is not taking turns writes at once."""

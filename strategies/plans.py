@@ -19,7 +19,8 @@ Iterables = Literal["generator", "iterator", "list", "async-generator", "async-i
 LenderKind = Literal["buffer", "ping-pong", "ring", "per-dtype", "module"]
 LenderSize = Literal["exact", "larger", "bucket"]
 Overwrite = Literal["next", "boundary", "end"]
-Consumer = Literal["hold", "drop"]
+Consumer = Literal["hold", "drop", "clear"]
+Ends = Literal["completed", "error", "exit", "late-error", "close", "cancel"]
 
 GRAD_MODES: tuple[GradMode, ...] = get_args(GradMode)
 ITERABLES: tuple[Iterables, ...] = get_args(Iterables)
@@ -33,7 +34,11 @@ class _Code:
     """A repr that is code and leaves out what is at its default."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told(self))})"
+        return f"{type(self).__name__}({', '.join(f'{name}={_code(value)}' for name, value in told(self))})"
+
+
+def _code(value: Any) -> str:
+    return f"float({str(value)!r})" if value in (math.inf, -math.inf) or value != value else repr(value)
 
 
 def told(plan: Any) -> Iterator[tuple[str, Any]]:
@@ -89,7 +94,11 @@ class Plan(_Code):
     grad_mode: GradMode = "enabled"
     iterable: Iterables = "generator"
     consumer: Consumer = "hold"
-    """What becomes of a bucket: held to the end, or dropped before the next one is asked for."""
+    """What becomes of a bucket: held to the end, dropped, or dropped after it was emptied and written over."""
+    ends: Ends = "completed"
+    """How the run ends: the producer raises (at last, as it is closed), or the consumer closes or is cancelled."""
+    ends_at: int = 0
+    """Before which item the producer raises or the consumer is cancelled, or after which bucket it closes."""
 
     def __str__(self) -> str:
         """The same code as `repr`, one line an item."""
@@ -98,5 +107,5 @@ class Plan(_Code):
 
 def _lines(value: Any) -> str:
     if not isinstance(value, tuple) or not value:
-        return repr(value)
+        return _code(value)
     return "\n".join(["(", *(f"        {part!r}," for part in value), "    )"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,11 +28,27 @@ def build(item: Item, memory: Memory) -> torch.Tensor:
     return PROVENANCES[item.provenance].build(item.shape, DTYPES[item.dtype], memory)
 
 
+class ProducerError(Exception):
+    """What a planned producer raises."""
+
+
+class ProducerExit(BaseException):
+    """The same, for those who expect nothing but an `Exception`."""
+
+
+_RAISED: dict[str, type[BaseException]] = {
+    "error": ProducerError,
+    "exit": ProducerExit,
+    "late-error": ProducerError,
+}
+
+
 class Stream:
     """A producer at work. It holds what lenders and sharers hold in life, and no hand-over.
 
     `produced(index, tensor)` is called for each hand-over before it is yielded, and must not keep the tensor;
-    `overwritten()` is called when a lender has written what it had lent; `working()` is entered while it works.
+    `overwritten()` is called when a lender has written what it had lent; `working()` is entered while it works;
+    `suspending(index)` is called where an asynchronous producer is about to wait for item `index`.
     """
 
     def __init__(
@@ -41,18 +58,25 @@ class Stream:
         produced: Callable[[int, torch.Tensor], None] = lambda index, tensor: None,
         overwritten: Callable[[], None] = lambda: None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
+        suspending: Callable[[int], None] = lambda index: None,
     ) -> None:
         self.plan = plan
         self.pulled = 0
         self.exhausted = False
+        self.closed = False
+        """Whether the producer has ended, in whatever way."""
+        self.raised: BaseException | None = None
+        """What the producer has raised, as planned."""
         self._produced = produced
         self._working = working
+        self._suspending = suspending
         self._all_at_once = plan.iterable == "list"
         self._lendings = [
             Lending(lender, bucket_bytes=plan.bucket_bytes, patient=self._all_at_once, on_overwrite=overwritten)
             for lender in plan.lenders
         ]
         self._kept: dict[Hashable, Any] = {}
+        self._trainable: dict[Hashable, list[bool]] = {}
 
     @property
     def buffers(self) -> Iterator[Buffer]:
@@ -62,7 +86,8 @@ class Stream:
     def iterable(self, *, asynchronous: bool = False) -> Any:
         """The weights, as the kind of iterable that the plan names, or its synchronous form."""
         kind = self.plan.iterable if asynchronous else self.plan.iterable.removeprefix("async-")
-        return _ITERABLES[kind](self._pairs())
+        pairs = self._pairs()
+        return self._async_generator(pairs) if kind == "async-generator" else _ITERABLES[kind](pairs)
 
     def delivered(self, index: int) -> None:
         """A bucket that ends with item number `index` was delivered: its boundary lets some lenders write."""
@@ -76,18 +101,52 @@ class Stream:
         for lending in self._lendings:
             lending.finish()
 
+    def disturbed(self) -> Iterator[str]:
+        """What somebody else has done to the memory of lenders and sharers. Complete once it is finished."""
+        if any(buffer.touched for buffer in self.buffers):
+            yield "memory that was lent was written to"
+        if any(_trainable(self._kept[key]) != before for key, before in self._trainable.items()):
+            yield "requires_grad of a live parameter was changed"
+
     def let_go(self) -> None:
         """Drop all memory, as a producer does that is done."""
         self._lendings.clear()
         self._kept.clear()
 
     def _pairs(self) -> Iterator[Pair]:
-        for index in range(len(self.plan.items)):
-            # Nothing here may name the tensor: a generator's locals live on while it is suspended.
-            yield self._hand_over(index)
-        with self._working():
-            self._advance()
-        self.exhausted = True
+        try:
+            for index in range(len(self.plan.items)):
+                self._raise_at(index)
+                # Nothing here may name the tensor: a generator's locals live on while it is suspended.
+                yield self._hand_over(index)
+            self._raise_at(len(self.plan.items))
+            with self._working():
+                self._advance()
+            self.exhausted = True
+        finally:
+            self.closed = True
+            if self.plan.ends == "late-error":
+                self._raise()
+
+    async def _async_generator(self, pairs: Iterator[Pair]) -> AsyncIterator[Pair]:
+        try:
+            while True:
+                self._suspending(self.pulled)
+                await asyncio.sleep(0)
+                try:
+                    yield next(pairs)
+                except StopIteration:
+                    return
+        finally:
+            pairs.close()  # type: ignore[attr-defined]
+
+    def _raise_at(self, index: int) -> None:
+        if self.plan.ends in ("error", "exit") and index == self.plan.ends_at:
+            self._raise()
+
+    def _raise(self) -> None:
+        self.raised = _RAISED[self.plan.ends](f"planned, at item {self.pulled}")
+        raise self.raised
 
     def _hand_over(self, index: int) -> Pair:
         item = self.plan.items[index]
@@ -101,8 +160,15 @@ class Stream:
                 self._advance()
             tensor = build(item, self._memory(item))
             self.pulled = index + 1
+            self._seal()
             self._produced(index, tensor)
         return item.name, tensor
+
+    def _seal(self) -> None:
+        for lending in self._lendings:
+            lending.seal()
+        for key, kept in self._kept.items():
+            self._trainable.setdefault(key, _trainable(kept))
 
     def _advance(self) -> None:
         for lending in self._lendings:
@@ -156,19 +222,13 @@ class _AsyncIterator:
         raise StopAsyncIteration
 
 
-async def _async_generator(pairs: Iterator[Pair]) -> AsyncIterator[Pair]:
-    while True:
-        try:
-            # Named here, the pair would live on while the generator is suspended.
-            yield next(pairs)
-        except StopIteration:
-            return
+def _trainable(kept: Any) -> list[bool]:
+    return [each.requires_grad for each in kept.parameters()] if isinstance(kept, torch.nn.Module) else []
 
 
 _ITERABLES: dict[str, Callable[[Iterator[Pair]], Any]] = {
     "generator": lambda pairs: pairs,
     "iterator": _Iterator,
     "list": list,
-    "async-generator": _async_generator,
     "async-iterator": _AsyncIterator,
 }

@@ -8,14 +8,16 @@ from bucketproof.strategies.custody import Custody
 from bucketproof.strategies.dtypes import REINTERPRETED
 from bucketproof.strategies.memory import Memory
 from bucketproof.strategies.plans import Shape
-from bucketproof.strategies.provenances.registry import COVERING_OPS, FIRST_OPS, OPS, provenance
+from bucketproof.strategies.provenances.registry import COVERING_OPS, FIRST_OPS, OPS, PROVENANCES, provenance
 
+# What comes back from another library has a storage of its own, which shows no byte beyond the tensor's.
+_PARTIAL_OPS = tuple(op for op in OPS if f"partial-{op}" in PROVENANCES)
 # A parameter in the middle of a chain requires grad, and the graph of what follows holds its memory too.
 _OWNED_OPS = tuple(op for op in OPS if op in COVERING_OPS and op != "parameter")
 
 CHAINS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "chain": ((*OPS, *FIRST_OPS), tuple(OPS)),
-    "partial-chain": ((*OPS, *FIRST_OPS), tuple(OPS)),
+    "partial-chain": ((*_PARTIAL_OPS, *FIRST_OPS), _PARTIAL_OPS),
     "owned-chain": (_OWNED_OPS, _OWNED_OPS),
 }
 """For each kind of chain, what may stand next to the memory, and what may stand further from it.

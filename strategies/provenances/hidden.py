@@ -66,7 +66,7 @@ def inference(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
         return memory.take(shape, dtype).view(shape)
 
 
-@provenance("partial-inference", Custody.PARTIAL, min_dims=1)
+@provenance("partial-inference", Custody.PARTIAL, min_dims=1, empty=False)
 def partial_inference(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A slice, made under inference mode, of a larger tensor that was dropped."""
     with torch.inference_mode():
@@ -84,13 +84,14 @@ def inference_mode_view(shape: Shape, dtype: torch.dtype, memory: Memory) -> tor
 view("dtype-view", covers=True, dtypes=REINTERPRETED, layouts="plain")(layouts.reinterpreted)
 
 
-@view("unsafe_split", min_dims=1, empty=False)
+# They copy what is still to be conjugated or negated.
+@view("unsafe_split", min_dims=1, empty=False, layouts="plain")
 def unsafe_split(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The second part of a split that hides its views from autograd."""
     return memory.take((2 * shape[0], *shape[1:]), dtype).unsafe_split(shape[0])[1]
 
 
-@view("unsafe_chunk", min_dims=1, empty=False)
+@view("unsafe_chunk", min_dims=1, empty=False, layouts="plain")
 def unsafe_chunk(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The first part of a chunk that hides its views from autograd."""
     return memory.take((2 * shape[0], *shape[1:]), dtype).unsafe_chunk(2)[0]

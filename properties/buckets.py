@@ -1,0 +1,44 @@
+"""Reading what a target yields: buckets are sequences of `(name, tensor)` pairs, or mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+
+class Malformed(Exception):
+    """The target yielded something that is no bucket of `(name, tensor)` pairs."""
+
+
+class NotABucketer(ValueError):
+    """What the target returns is no iterable of buckets at all."""
+
+
+def buckets_of(result: Any) -> Iterator[Any]:
+    """The buckets that a synchronous target returned."""
+    if result is None:
+        raise Malformed("the target returned None: return or yield the buckets")
+    if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping, torch.Tensor)):
+        raise NotABucketer(f"it returned {_kind(result)}, which is no iterable of buckets")
+    return iter(result)
+
+
+def pairs_of(bucket: Any, number: int) -> list[tuple[str, torch.Tensor]]:
+    """The members of a bucket."""
+    if not isinstance(bucket, Iterable) or isinstance(bucket, (str, bytes, torch.Tensor)):
+        raise Malformed(f"bucket {number} is {_kind(bucket)}: yield a sequence of (name, tensor) pairs, or a mapping")
+    pairs = list(bucket.items() if isinstance(bucket, Mapping) else bucket)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise Malformed(f"bucket {number} holds {_kind(pair)} where a (name, tensor) pair should be")
+        name, tensor = pair
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            found = f"({_kind(name)}, {_kind(tensor)})"
+            raise Malformed(f"bucket {number} holds {found} where a (name, tensor) pair should be")
+    return pairs
+
+
+def _kind(thing: Any) -> str:
+    return "None" if thing is None else f"a {type(thing).__name__}"

@@ -1,0 +1,185 @@
+"""The consumer of a run, who takes notes.
+
+Four kinds of evidence are taken, since each misses what another sees: bits are read, overwritten at the source and
+read again; addresses are compared; lifetimes are watched through weak references; and a ledger counts what is
+allocated. What is held here are the buckets, as a consumer holds them, and nothing of a hand-over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from bucketproof.properties.buckets import pairs_of
+from bucketproof.properties.evidence import Facts, Span, bits, facts, watch
+from bucketproof.properties.ledger import Ledger
+from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
+from bucketproof.properties.surroundings import changed, surroundings
+from bucketproof.strategies import Custody, Stream
+from bucketproof.strategies.content import POISON
+
+_Noted = list[tuple[Delivered, torch.Tensor]]
+
+
+class Consumer:
+    """Receives the buckets of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.ledger = Ledger(self._grown)
+        self.stream = Stream(
+            run.plan,
+            produced=self._produced,
+            overwritten=lambda: run.events.append(Event("overwritten")),
+            working=self._producer_at_work,
+            suspending=self._suspending,
+        )
+        self.cancel = lambda: None
+        """Cancels the consuming task, if there is one."""
+        self._watched: list[StorageWeakRef] = []
+        self._waiting: dict[str, deque[int]] = defaultdict(deque)
+        self._undelivered: dict[int, HandOver] = {}
+        self._held: list[tuple[Any, _Noted]] = []
+        self._dropped: list[tuple[int, StorageWeakRef]] = []
+        self._surroundings = surroundings()
+
+    # What the producer tells.
+
+    @contextmanager
+    def _producer_at_work(self) -> Iterator[None]:
+        with self.ledger.suspended():
+            self._look_for_stale()
+            yield
+
+    def _produced(self, index: int, tensor: torch.Tensor) -> None:
+        item = self.run.plan.items[index]
+        handed_over = HandOver(index, item, facts(tensor))
+        self.run.handed_over.append(handed_over)
+        self.run.events.append(Event("produced", index))
+        self.ledger.handed_over(index, handed_over.facts.storage_id, handed_over.facts.nbytes)
+        self._watched.append(watch(tensor))
+        self._waiting[item.name].append(index)
+        self._undelivered[index] = handed_over
+
+    def _suspending(self, index: int) -> None:
+        if self.run.plan.ends == "cancel" and index == self.run.plan.ends_at:
+            self.cancel()
+
+    # What the bucketer does.
+
+    def _grown(self, live: int) -> None:
+        """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
+        pending = self._undelivered.values()
+        owed = sum(each.facts.nbytes for each in pending if not each.keep_owed)
+        self.run.peaks.append((live, owed, max((each.facts.nbytes for each in pending), default=0)))
+
+    def receive(self, bucket: Any) -> None:
+        """Take a bucket and note what there is to note."""
+        number = len(self.run.buckets)
+        pairs = pairs_of(bucket, number)
+        self.run.buckets.append(Bucket(self.stream.pulled))
+        self.run.events.append(Event("delivered", number))
+        self.run.traces.extend(f"{each}, while bucket {number} was consumed" for each in changed(self._surroundings))
+        lent = [Span(buffer.start, buffer.end) for buffer in self.stream.buffers]
+        noted = [(self._note(number, name, tensor, lent), tensor) for name, tensor in pairs]
+        del pairs
+        self.run.delivered.extend(delivered for delivered, _ in noted)
+        self._read_again("held", self._held[-1:])
+        self.stream.delivered(max((d.index for d, _ in noted if d.index is not None), default=0))
+        self._dispose(bucket, noted)
+
+    def _note(self, bucket: int, name: str, tensor: torch.Tensor, lent: list[Span]) -> Delivered:
+        seen = facts(tensor)
+        self.ledger.delivered(seen.storage_id)
+        waiting = self._waiting[name]
+        index = waiting.popleft() if waiting else None
+        if index is not None:
+            self._undelivered.pop(index, None)
+        return Delivered(
+            bucket=bucket,
+            name=name,
+            facts=seen,
+            lent=any(seen.storage.overlaps(span) for span in lent),
+            index=index,
+            kept=index is not None and self._is_kept(seen, index),
+        )
+
+    def _is_kept(self, seen: Facts, index: int) -> bool:
+        given = self.run.handed_over[index].facts
+        same = (seen.storage_id, seen.span) == (given.storage_id, given.span)
+        return same and not self._watched[index].expired()  # else the address came round again
+
+    def _dispose(self, bucket: Any, noted: _Noted) -> None:
+        if self.run.plan.consumer == "hold":
+            self._held.append((bucket, noted))
+            return
+        mine = [(delivered, tensor) for delivered, tensor in noted if self._is_the_consumers(delivered)]
+        if self.run.plan.consumer == "clear":
+            for _, tensor in mine:
+                tensor.untyped_storage().fill_(POISON)  # type: ignore[no-untyped-call]
+            if hasattr(bucket, "clear"):
+                bucket.clear()
+        self._dropped.extend((delivered.bucket, watch(tensor)) for delivered, tensor in mine)
+
+    def _is_the_consumers(self, delivered: Delivered) -> bool:
+        """Whether nobody but the bucketer and its consumer can have a right to the memory."""
+        shared = delivered.index is not None and self.run.handed_over[delivered.index].custody is Custody.SHARED
+        return not delivered.lent and not (shared and delivered.kept)
+
+    # What can be seen afterwards.
+
+    def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
+        for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
+            delivered.later.append((moment, bits(tensor)))
+
+    def _look_for_stale(self) -> None:
+        """The producer is advanced: whatever was dropped should be gone."""
+        if self._dropped and any(not ref.expired() for _, ref in self._dropped):
+            gc.collect()  # what only a cycle held is not kept
+            self.run.stale.extend(bucket for bucket, ref in self._dropped if not ref.expired())
+        self._dropped.clear()
+
+    def finish(self) -> None:
+        """Let every lender write, read the buckets once more, and see what outlives the producer."""
+        self.run.traces.extend(f"{each}, after the run" for each in changed(self._surroundings))
+        self._read_again("end", self._held)
+        self.stream.finish()
+        self.run.traces.extend(self.stream.disturbed())
+        self.run.traces.extend(self._rewritten())
+        self._read_again("overwritten", self._held)
+        self.run.shrunk = [number for number, (bucket, noted) in enumerate(self._held) if len(bucket) != len(noted)]
+        self.stream.let_go()
+        self.run.copies = self.ledger.copies
+        self.run.exhausted, self.run.closed = self.stream.exhausted, self.stream.closed
+        self.run.raised = self.stream.raised
+        self._look_for_pinned()
+        self._held.clear()
+        self.run.watched = self._watched
+
+    def _rewritten(self) -> Iterator[str]:
+        """Shared memory, read through its address while those who share it still hold it."""
+        for each in self.run.handed_over:
+            if each.custody is Custody.SHARED and ctypes.string_at(*_at(each.facts.span)) != each.facts.bits:
+                yield "memory that is shared was written to"
+                return
+
+    def _look_for_pinned(self) -> None:
+        """Find storages of hand-overs that live on, though the producer has let go and no bucket is made of them."""
+        needed = {tensor.untyped_storage()._cdata for _, noted in self._held for _, tensor in noted}
+        alive = {i: ref for i, ref in enumerate(self._watched) if ref.cdata not in needed and not ref.expired()}
+        if alive:
+            gc.collect()  # what only a cycle held is not pinned
+        given = self.run.handed_over
+        self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in alive.items() if not ref.expired()}
+
+
+def _at(span: Span) -> tuple[int, int]:
+    return span.start, span.nbytes

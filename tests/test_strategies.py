@@ -1,0 +1,266 @@
+"""What the strategies reach, refuse and leave alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+from bucketproof.strategies import (
+    CHAINS,
+    DTYPES,
+    LAYOUTS,
+    PROVENANCES,
+    UNIQUE_NAMES,
+    Custody,
+    Item,
+    Lender,
+    Plan,
+    Stream,
+    budgets,
+    dtypes,
+    items,
+    lenders,
+    name_of,
+    names,
+    plans,
+    shapes,
+)
+from bucketproof.strategies.draw import MAX_ELEMENTS
+from bucketproof.strategies.plans import (
+    CONSUMERS,
+    GRAD_MODES,
+    ITERABLES,
+    LENDER_KINDS,
+    LENDER_SIZES,
+    OVERWRITES,
+)
+
+EXAMPLES = 1500
+"""Drawn once for all that should be reached: what is not among so many, a nightly run would hardly see."""
+REPEATABLE = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def drawn_from(strategy: st.SearchStrategy, examples: int = 100) -> list:
+    """What a strategy draws, the same each time."""
+    seen = []
+
+    @settings(REPEATABLE, max_examples=examples)
+    @given(strategy)
+    def see(value):
+        seen.append(value)
+
+    see()
+    return seen
+
+
+@cache
+def survey() -> tuple[Plan, ...]:
+    return tuple(drawn_from(plans(), EXAMPLES))
+
+
+def find_any(holds: Callable[[Plan], bool]) -> Plan:
+    """A plan that was drawn by default and for which something holds."""
+    found = next((plan for plan in survey() if holds(plan)), None)
+    assert found is not None, f"none of {EXAMPLES} plans"
+    return found
+
+
+def find_any_item(holds: Callable[[Item], bool]) -> Plan:
+    return find_any(lambda plan: any(holds(item) for item in plan.items))
+
+
+def runs(plan: Plan, *, of: int = 2) -> set[int]:
+    """Sums in bytes of so many neighbouring items or more, where all of them have some."""
+    sizes = [item.nbytes for item in plan.items]
+    pieces = (sizes[i:j] for i, j in itertools.combinations(range(len(sizes) + 1), 2) if j - i >= of)
+    return {sum(piece) for piece in pieces if all(piece)}
+
+
+def prefixes(plan: Plan) -> list[int]:
+    return list(itertools.accumulate(item.nbytes for item in plan.items))
+
+
+def borrowed(plan: Plan) -> list[Lender]:
+    """The lenders that somebody borrows from."""
+    indices = {item.lender for item in plan.items if custody(item) is Custody.LENT}
+    return [plan.lenders[index] for index in sorted(indices)]
+
+
+def custody(item: Item) -> Custody:
+    return PROVENANCES[item.provenance].custody
+
+
+def built(plan: Plan) -> Iterator[torch.Tensor]:
+    yield from (tensor for _, tensor in Stream(plan).iterable())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_dtype_is_reached(dtype):
+    find_any_item(lambda item: item.dtype == dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_layout_is_reached(layout):
+    find_any_item(lambda item: item.layout == layout)
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_each_provenance_is_reached(provenance):
+    find_any_item(lambda item: item.provenance == provenance)
+
+
+@pytest.mark.parametrize("lender", itertools.starmap(Lender, itertools.product(LENDER_KINDS, LENDER_SIZES, OVERWRITES)))
+def test_each_lender_is_reached_by_somebody_who_borrows(lender):
+    find_any(lambda plan: lender in borrowed(plan))
+
+
+@pytest.mark.parametrize("dimensions", range(7))
+def test_each_number_of_dimensions_is_reached(dimensions):
+    find_any_item(lambda item: len(item.shape) == dimensions)
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_each_number_of_items_is_reached(size):
+    find_any(lambda plan: len(plan.items) == size)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("grad_mode", mode) for mode in GRAD_MODES),
+        *(("iterable", kind) for kind in ITERABLES),
+        *(("consumer", consumer) for consumer in CONSUMERS),
+    ],
+)
+def test_each_way_to_run_is_reached(field, value):
+    find_any(lambda plan: bool(plan.items) and getattr(plan, field) == value)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("length", [2, 3])
+def test_each_kind_of_chain_is_reached_in_both_lengths(chain, length):
+    find_any_item(lambda item: item.provenance == chain and len(item.ops) == length)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param(lambda item: 0 in item.shape, id="no element"),
+        pytest.param(lambda item: 0 in item.shape and item.shape[0] > 0, id="no element, but some rows"),
+        pytest.param(lambda item: item.nbytes == MAX_ELEMENTS * 16, id="the most bytes"),
+        pytest.param(lambda item: custody(item) is Custody.LENT and item.shape == (), id="no dimension and lent"),
+        pytest.param(lambda item: custody(item) is Custody.LENT and 0 in item.shape, id="nothing, and lent"),
+        pytest.param(lambda item: item.layout == "odd-strides" and item.shape[-1] == 1, id="odd strides"),
+    ],
+)
+def test_each_extreme_of_an_item_is_reached(holds):
+    find_any_item(holds)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param(lambda plan: plan.bucket_bytes in runs(plan), id="a run to the byte"),
+        pytest.param(lambda plan: plan.bucket_bytes in runs(plan, of=3), id="a run of three to the byte"),
+        pytest.param(lambda plan: plan.bucket_bytes in prefixes(plan)[1:-1], id="the first few to the byte"),
+        pytest.param(lambda plan: plan.bucket_bytes in prefixes(plan)[1:][-1:], id="all to the byte"),
+        pytest.param(lambda plan: plan.bucket_bytes + 1 in runs(plan), id="a byte too few"),
+        pytest.param(lambda plan: plan.bucket_bytes - 1 in runs(plan), id="a byte to spare"),
+        pytest.param(
+            lambda plan: any(plan.bucket_bytes == item.nbytes for item in plan.items), id="one item to the byte"
+        ),
+        pytest.param(
+            lambda plan: len(plan.items) > 1 and plan.bucket_bytes == max(i.nbytes for i in plan.items),
+            id="the largest to the byte",
+        ),
+        pytest.param(
+            lambda plan: len(plan.items) > 1 and plan.bucket_bytes < min(i.nbytes for i in plan.items),
+            id="below the smallest",
+        ),
+        pytest.param(lambda plan: plan.bucket_bytes == 1 and plan.items, id="one byte"),
+        pytest.param(lambda plan: plan.bucket_bytes == 1 << 30 and plan.items, id="huge"),
+        pytest.param(lambda plan: plan.bucket_bytes == 0.5 * 2**20 and plan.items, id="half a MiB, as a float"),
+        pytest.param(lambda plan: plan.bucket_bytes % 1 == 0.5, id="no whole number of bytes"),
+    ],
+)
+def test_each_limit_that_matters_is_reached(holds):
+    find_any(holds)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param(lambda plan: len(borrowed(plan)) == 2, id="two lenders"),
+        pytest.param(lambda plan: len(plan.lenders) == 1 and sum(map(lent, plan.items)) > 1, id="one for several"),
+        pytest.param(lambda plan: {custody(item) for item in plan.items} == set(Custody), id="every custody"),
+        pytest.param(
+            lambda plan: any(lender.size == "bucket" and plan.bucket_bytes <= 4096 for lender in borrowed(plan)),
+            id="a lender of the bucket's size",
+        ),
+        pytest.param(lambda plan: "" in [item.name for item in plan.items], id="an empty name"),
+        pytest.param(lambda plan: "<script>" in [item.name for item in plan.items], id="markup as a name"),
+        pytest.param(lambda plan: any(not item.name.isascii() for item in plan.items), id="a Unicode name"),
+        pytest.param(lambda plan: any("experts" in item.name for item in plan.items), id="a realistic name"),
+    ],
+)
+def test_each_kind_of_plan_is_reached(holds):
+    find_any(holds)
+
+
+def lent(item: Item) -> bool:
+    return custody(item) is Custody.LENT
+
+
+def test_names_twice_are_reached_when_asked_for():
+    assert any(len({i.name for i in p.items}) < len(p.items) for p in drawn_from(plans(name_kinds=["duplicates"])))
+
+
+def test_one_weight_under_two_names_is_reached():
+    drawn = drawn_from(plans(provenances=["tied"], min_items=2), 300)
+    assert any(len({(item.shape, item.dtype) for item in plan.items}) == 1 for plan in drawn)
+
+
+def test_every_plan_is_drawn_as_its_docstring_says():
+    for plan in survey():
+        assert len(plan.items) <= 8
+        assert len({item.name for item in plan.items}) == len(plan.items)
+        assert all(item.lender < len(plan.lenders) for item in plan.items)
+        assert plan.bucket_bytes > 0
+        assert all(admitted(item) for item in plan.items)
+
+
+def admitted(item: Item) -> bool:
+    provenance, layout = PROVENANCES[item.provenance], LAYOUTS[item.layout]
+    return (
+        item.layout in provenance.layouts
+        and provenance.domain.admits(item.shape, item.dtype)
+        and layout.domain.admits(item.shape, item.dtype)
+        and bool(item.ops) == (item.provenance in CHAINS)
+    )
+
+
+def test_every_plan_can_be_built():
+    for plan in survey():
+        tensors = list(built(plan))
+        assert [tuple(tensor.shape) for tensor in tensors] == [item.shape for item in plan.items]
+        assert [tensor.dtype for tensor in tensors] == [DTYPES[item.dtype] for item in plan.items]
+
+
+def test_odd_strides_are_contiguous_to_torch_and_fit_nothing():
+    found = find_any_item(lambda item: item.layout == "odd-strides" and item.shape[-1] == 1)
+    item = next(item for item in found.items if item.layout == "odd-strides" and item.shape[-1] == 1)
+    (tensor,) = built(Plan((Item("w", "fresh", shape=item.shape, layout="odd-strides"),), 1 << 10))
+    assert tensor.numel() == item.nbytes // DTYPES[item.dtype].itemsize
