@@ -50,7 +50,8 @@ class Style:
 def render(verdict: Verdict, style: Style = Style()) -> str:
     """The whole report: what failed, the matrix, the other properties, and the summary."""
     failed = [cell for cell in verdict.cells if cell.status == "fail"]
-    parts = [*(_failing(cell, style) for cell in failed), *_no_verdict(verdict), *_overview(verdict, style)]
+    failing = [_failing(cells, style) for cells in _alike(failed)]
+    parts = [*failing, *_no_verdict(verdict), *_overview(verdict, style)]
     return "\n\n".join("\n".join(part) for part in [*parts, _summary(verdict, style)]) + "\n"
 
 
@@ -68,10 +69,21 @@ def explain(outcome: Outcome) -> list[str]:
     ]
 
 
-def _failing(outcome: Outcome, style: Style) -> list[str]:
-    level = "" if outcome.level == "MUST" else f" ({outcome.level})"
-    head = style.paint(f"FAIL{level} {outcome.cell}", "fail")
-    return [head, *(f"  {line}".rstrip() for line in explain(outcome))]
+def _alike(failed: Iterable[Outcome]) -> Iterable[list[Outcome]]:
+    """Cells whose failures differ in the name of the provenance alone: what is told of one is true of all."""
+    groups: dict[str, list[Outcome]] = {}
+    for cell in failed:
+        property_id, _, provenance = cell.cell.removesuffix("]").partition("[")
+        told = str(cell.failure).replace(provenance, "*") if provenance else str(cell.failure)
+        groups.setdefault(f"{property_id} {told}", []).append(cell)
+    return groups.values()
+
+
+def _failing(cells: list[Outcome], style: Style) -> list[str]:
+    level = "" if cells[0].level == "MUST" else f" ({cells[0].level})"
+    heads = [style.paint(f"FAIL{level} {cell.cell}", "fail") for cell in cells]
+    others = ["", "With the provenance's name changed, all of it holds for the others too."] if cells[1:] else []
+    return [*heads, *(f"  {line}".rstrip() for line in [*explain(cells[0]), *others])]
 
 
 def _told(title: str, lines: Iterable[str]) -> list[str]:

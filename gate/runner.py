@@ -149,7 +149,7 @@ class _Gatherer:
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
         records = sorted(self.records.values(), key=lambda record: record["place"])
-        target = records[0]["target"] if records else {"name": request.target, "origin": {}}
+        target: dict[str, Any] = records[0]["target"] if records else {"name": request.target, "origin": {}}
         return Verdict(
             target=target["name"],
             origin=target["origin"],

@@ -29,7 +29,7 @@ BUILT_IN = {
 }
 """Name of each built-in target, and of its bucketer in `bucketproof.reference`."""
 
-_HOW = "name it as package.module:attribute or path/to/file.py:attribute"
+_HOW = "say package.module:attribute or path/to/file.py:attribute"
 
 
 def resolve(text: str) -> Target:
@@ -53,8 +53,8 @@ def describe(name: str) -> str:
 
 def _built_in(name: str) -> Target:
     if name not in BUILT_IN:
-        known = ", ".join(BUILT_IN)
-        raise BadRequest(f"no built-in target {name!r}{near(name, BUILT_IN)} There are {known}; for another, {_HOW}")
+        hint = near(name, BUILT_IN) or f": there are {', '.join(BUILT_IN)}"
+        raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
     return Target(name, getattr(reference, BUILT_IN[name]))
 
 
@@ -64,7 +64,7 @@ def _released(spec: str) -> Target:
     except (released.Unavailable, LookupError) as error:
         raise BadRequest(" ".join(str(error.args[0] if error.args else error).split())) from error
     facts = ("project", "version", "sha256", "source")
-    return Target(spec, found.call, {fact: getattr(found, fact) for fact in facts})
+    return Target(spec, found.call, origin={fact: getattr(found, fact) for fact in facts})
 
 
 def _target(text: str, module: ModuleType, path: str) -> Target:
@@ -88,20 +88,14 @@ def _attribute(text: str, holder: object, name: str) -> object:
         public = [each for each in dir(holder) if not each.startswith("_")]
         hint = near(name, public) or f": it has {', '.join(public) or 'nothing'}"
         raise BadRequest(f"{text}: there is no attribute {name!r}{hint}") from None
+    except Exception as error:  # of a module that imports what it exports when it is first used
+        raise BadRequest(f"{text} cannot be loaded: it raised {told(error)}") from error
 
 
 def _import(name: str) -> ModuleType:
     _make_importable(Path.cwd())
-    try:
-        with _refusing(f"module {name}"):
-            return import_module(name)
-    except ModuleNotFoundError as error:
-        if not _is_part(error.name, name):
-            raise BadRequest(f"module {name} cannot be imported: it raised {told(error)}") from error
-        raise BadRequest(
-            f"no module {error.name!r} in this directory or among the installed packages: "
-            "check the spelling, or name the file: path/to/file.py:attribute"
-        ) from error
+    with _refusing(f"module {name}", name):
+        return import_module(name)
 
 
 def _is_part(missing: str | None, name: str) -> bool:
@@ -116,13 +110,13 @@ def _run(path: Path) -> ModuleType:
     spec = spec_from_file_location(f"_bucketproof_target_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = sys.modules[spec.name] = module_from_spec(spec)
     try:
         with _refusing(str(path)):
             spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise BadRequest(f"{path} cannot be loaded: it raised {told(error)}") from error
+    except (BadRequest, KeyboardInterrupt):
+        del sys.modules[spec.name]
+        raise
     return module
 
 
@@ -142,17 +136,23 @@ def _make_importable(folder: Path) -> None:
 
 
 @contextmanager
-def _refusing(what: str) -> Iterator[None]:
+def _refusing(what: str, module: str | None = None) -> Iterator[None]:
+    """Whatever the target's own code raises as it is loaded becomes a refusal, save what the user's keyboard does."""
     try:
         yield
-    except (KeyboardInterrupt, ModuleNotFoundError):
+    except KeyboardInterrupt:
         raise
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         raise BadRequest(f"{what} cannot be loaded: {type(error).__name__} in {where}: {error.msg}") from error
-    except BaseException as error:  # SystemExit of a script without a guard, or pytest's skip, too
+    except BaseException as error:  # SystemExit of a script without a guard, and pytest's skip
+        if isinstance(error, ModuleNotFoundError) and module and _is_part(error.name, module):
+            raise BadRequest(f"no module {error.name!r} {_MISSING}") from error
         hint = _RELATIVE if "attempted relative import" in str(error) else ""
         raise BadRequest(f"{what} cannot be loaded: it raised {told(error)}{hint}") from error
 
 
+_MISSING = (
+    "in this directory or among the installed packages: check the spelling, or name the file: path/to/file.py:attribute"
+)
 _RELATIVE = ": a file of a package is named as package.module:attribute"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -154,7 +154,7 @@ def _fail(outcome: Outcome) -> None:
     pytest.fail(text, pytrace=False)
 
 
-_SAY = {
+_SAY: dict[str, Callable[[Outcome], None]] = {
     "pass": lambda outcome: None,
     "fail": _fail,
     "error": lambda outcome: pytest.fail(f"no verdict: {outcome.reason}", pytrace=False),

@@ -9,15 +9,17 @@ from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
 from bucketproof.properties.run import ALL_MOMENTS, Delivered, HandOver, Run, union
 from bucketproof.strategies import Custody
 
+_LENDERS = {"retention": ("on-arrival", "at-flush")}
 
-@contract("aliasing.survives-overwrite", custodies=[Custody.LENT])
+
+@contract("aliasing.survives-overwrite", custodies=[Custody.LENT], needs=_LENDERS)
 def survives_overwrite(run: Run) -> Iterator[Problem]:
     """Bucket values stay bit-equal however the lender is overwritten afterwards."""
     for delivered, given in run.matched():
         if given.custody is not Custody.LENT or not delivered.same_kind(given):
             continue
         # What goes wrong when no lender writes, too, is another property's.
-        if delivered.facts.bits != given.facts.bits:
+        if not delivered.as_given(given):
             if not _spoiled_in_calm(run, given, at_yield=True):
                 yield Problem("its bits were no longer those handed over when its bucket was yielded", given.index)
         elif delivered.spoiled(ALL_MOMENTS) and not _spoiled_in_calm(run, given, at_yield=False):
@@ -26,14 +28,12 @@ def survives_overwrite(run: Run) -> Iterator[Problem]:
 
 def _spoiled_in_calm(run: Run, given: HandOver, *, at_yield: bool) -> bool:
     return any(
-        delivered.facts.bits != run.calm.handed_over[given.index].facts.bits
-        if at_yield
-        else delivered.spoiled(("held", "end"))
+        not delivered.as_given(run.calm.handed_over[given.index]) if at_yield else delivered.spoiled(("held", "end"))
         for delivered in run.calm.of(given.index)
     )
 
 
-@contract("aliasing.no-lent-memory", custodies=[Custody.LENT])
+@contract("aliasing.no-lent-memory", custodies=[Custody.LENT], needs=_LENDERS)
 def no_lent_memory(run: Run) -> Iterator[Problem]:
     """No yielded tensor lies in memory that a lender may write."""
     for delivered, given in run.matched():

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
 from bucketproof.properties.run import Run
+from bucketproof.strategies import PROVENANCES, Item, Lender
 
 Partition = list[list[int]]
 """Indices of the hand-overs in each bucket."""
 
 
-@contract("boundaries.limit")
+@contract("boundaries.limit", campaigns=["mixed", "long-stream"], needs={"bound": ()})
 def limit(run: Run) -> Iterator[Problem]:
     """A bucket never exceeds the limit, unless it is a single oversize item."""
     for number, members in enumerate(_weighty(run, _partition(run))):
-        total = _total(run, members)
-        if len(members) > 1 and total > run.plan.bucket_bytes:
-            yield Problem(
-                f"bucket {number} holds {total} bytes in {len(members)} items; the limit is {run.plan.bucket_bytes}"
-            )
+        counted = members[:-1] if run.promises.bound == "soft" else members
+        total = _total(run, counted)
+        if len(members) > 1 and _is_over(run, total):
+            holds = f"bucket {number} holds {_total(run, members)} bytes in {len(members)} items"
+            yield Problem(f"{holds}; the limit is {run.plan.bucket_bytes}, {run.promises.bound}")
 
 
-@contract("boundaries.exact-fit", campaign="exact-fit")
+def _is_over(run: Run, total: int) -> bool:
+    limit = run.plan.bucket_bytes
+    return total >= limit if run.promises.bound == "strict" else total > limit
+
+
+@contract("boundaries.exact-fit", campaigns=["exact-fit"], needs={"bound": ("hard",), "order": ("kept",)})
 def exact_fit(run: Run) -> Iterator[Problem]:
     """Items that sum exactly to the limit share one bucket."""
     buckets = _weighty(run, _partition(run))
-    sums = list(itertools.accumulate(item.nbytes for item in run.plan.items))
+    sums = list(itertools.accumulate(map(run.size, range(len(run.plan.items)))))
     if run.plan.bucket_bytes not in sums or not run.completed:
         return
-    fitting = [i for i in range(sums.index(int(run.plan.bucket_bytes)) + 1) if run.plan.items[i].nbytes]
+    fitting = [i for i in range(sums.index(int(run.plan.bucket_bytes)) + 1) if run.size(i)]
     if buckets[:1] != [fitting]:
         yield Problem(
             f"the first {len(fitting)} items sum to exactly the limit of {run.plan.bucket_bytes} bytes, "
@@ -38,12 +45,17 @@ def exact_fit(run: Run) -> Iterator[Problem]:
         )
 
 
-@contract("boundaries.greedy")
+@contract(
+    "boundaries.greedy",
+    campaigns=["mixed", "long-stream"],
+    needs={"bound": ("hard", "strict"), "order": ("kept",), "oversize": ("singleton",)},
+)
 def greedy(run: Run) -> Iterator[Problem]:
     """The partition equals first-fit in stream order (a zero-byte item may fall on either side of a full bucket)."""
     if not run.completed:
         return
-    expected = _weighty(run, first_fit([item.nbytes for item in run.plan.items], run.plan.bucket_bytes))
+    sizes = [run.size(index) for index in range(len(run.plan.items))]
+    expected = _weighty(run, first_fit(sizes, run.plan.bucket_bytes, strict=run.promises.bound == "strict"))
     found = _weighty(run, _partition(run))
     if found != expected:
         yield Problem(f"items were put together as {found}; first-fit in stream order gives {expected}")
@@ -57,13 +69,13 @@ def no_empty_bucket(run: Run) -> Iterator[Problem]:
             yield Problem(f"bucket {number} is empty")
 
 
-@contract("boundaries.bad-limit", campaign="bad-limit")
+@contract("boundaries.bad-limit", campaigns=["bad-limit"])
 def bad_limit(run: Run) -> Iterator[Problem]:
     """A zero or negative limit raises `ValueError` before the producer is touched."""
     yield from _refused(run)
 
 
-@contract("boundaries.nan-limit", level="SHOULD", campaign="nan-limit")
+@contract("boundaries.nan-limit", level="SHOULD", campaigns=["nan-limit"])
 def nan_limit(run: Run) -> Iterator[Problem]:
     """A limit that is not a number raises `ValueError` before the producer is touched."""
     yield from _refused(run)
@@ -78,12 +90,86 @@ def _refused(run: Run) -> Iterator[Problem]:
         yield Problem(f"the producer had been advanced when a limit of {run.plan.bucket_bytes} was refused")
 
 
-def first_fit(sizes: Sequence[int], limit: float) -> Partition:
-    """Sizes in bytes, in order, each in the open bucket if it fits there and else in a new one."""
+@contract("boundaries.oversize", campaigns=["oversize"], needs={"oversize": ()})
+def oversize(run: Run) -> Iterator[Problem]:
+    """An item above the limit is treated as promised and loses nothing around it."""
+    over = [i for i in range(len(run.plan.items)) if run.size(i) > run.plan.bucket_bytes]
+    if run.promises.oversize == "error":
+        yield from _not_refused(run, over)
+        return
+    if run.error is not None:
+        yield Problem(f"a stream with an item above the limit was refused: {run.events[-1].text}")
+        return
+    for index, item in enumerate(run.plan.items):
+        if not run.of(index):
+            yield Problem(f"{item.name!r} was lost in a stream with an item above the limit", index)
+    if run.promises.oversize == "singleton":
+        for number, members in enumerate(_weighty(run, _partition(run))):
+            if len(members) > 1 and set(members) & set(over):
+                yield Problem(f"an item above the limit shares bucket {number} with {len(members) - 1} others")
+
+
+def _not_refused(run: Run, over: list[int]) -> Iterator[Problem]:
+    if over and run.error is None:
+        yield Problem("an item above the limit was accepted, though the target promises an error", over[0])
+    if not over and run.error is not None:
+        yield Problem(f"a stream with no item above the limit was refused: {run.events[-1].text}")
+
+
+@contract("boundaries.rank-agreement", campaigns=["rank-agreement"])
+def rank_agreement(run: Run) -> Iterator[Problem]:
+    """The partition depends on names, shapes and dtypes alone: ranks that differ in all else cut at the same places."""
+    expected = _partition(run)
+    for provenance in ("fresh", "detach", "state_dict", "partial-chain"):
+        items = tuple(_elsewhere(item, provenance) for item in run.plan.items)
+        other = run.repeat(items=items, iterable="generator", lenders=(Lender("ring", "larger", "end"),))
+        if _partition(other) != expected:
+            yield Problem(f"ranks with other values, layouts and provenances cut at {expected} and {_partition(other)}")
+            return
+
+
+def _elsewhere(item: Item, provenance: str) -> Item:
+    """The same weight on another rank: other bits, another layout and, if it can be, another provenance."""
+    if not PROVENANCES[provenance].domain.admits(item.shape, item.dtype):
+        provenance = "fresh"
+    ops = ("select", "detach") if provenance == "partial-chain" else ()
+    return replace(item, provenance=provenance, layout="contiguous", ops=ops, lender=0, seed=item.seed + 1000)
+
+
+@contract("boundaries.atomic-groups", campaigns=["atomic-groups"], needs={"atomic_groups": ()})
+def atomic_groups(run: Run) -> Iterator[Problem]:
+    """Members of a declared group share a bucket; an incomplete group is an error that loses nothing delivered."""
+    buckets = {d.name: d.bucket for d in run.delivered}
+    groups = list(_groups(run))
+    if any(len(present) < len(group) for group, present in groups):
+        if run.error is None:
+            yield Problem("a stream with an incomplete group was accepted")
+        return
+    if run.error is not None:
+        yield Problem(f"a stream of whole groups was refused: {run.events[-1].text}")
+    for _, present in groups:
+        if len({buckets.get(name) for name in present}) > 1:
+            yield Problem(f"{', '.join(present)} belong together and lie in several buckets")
+
+
+def _groups(run: Run) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Each declared group of each layer in the stream, with the members that are there."""
+    names = [item.name for item in run.plan.items]
+    for group in run.promises.atomic_groups:
+        prefixes = {name.removesuffix(suffix) for name in names for suffix in group if name.endswith("." + suffix)}
+        for prefix in sorted(prefixes):
+            yield group, [name for name in names if name in {prefix + suffix for suffix in group}]
+
+
+def first_fit(sizes: Sequence[int], limit: float, *, strict: bool = False) -> Partition:
+    """Sizes in bytes, in order, each in the open bucket if it fits there and else in a new one.
+
+    `strict` buckets hold less than the limit.
+    """
     buckets: Partition = []
     used = 0
     for index, size in enumerate(sizes):
-        if not buckets or used + size > limit:
+        if not buckets or used + size > limit or (strict and used + size == limit):
             buckets.append([])
             used = 0
         buckets[-1].append(index)
@@ -97,9 +183,9 @@ def _partition(run: Run) -> Partition:
 
 def _weighty(run: Run, partition: Partition) -> Partition:
     """Without items of no byte, which fit on either side of any boundary, and without the buckets they leave empty."""
-    kept = ([index for index in members if run.plan.items[index].nbytes] for members in partition)
+    kept = ([index for index in members if run.size(index)] for members in partition)
     return [members for members in kept if members]
 
 
 def _total(run: Run, members: list[int]) -> int:
-    return sum(run.plan.items[index].nbytes for index in members)
+    return sum(map(run.size, members))

@@ -5,15 +5,31 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from hypothesis import strategies as st
 
+from bucketproof.properties.promises import Promises
 from bucketproof.strategies import PROVENANCES, Item, Plan, plans
-from bucketproof.strategies.plans import ITERABLES
+from bucketproof.strategies.plans import Ends, Iterables
 
-_LAZY = tuple(kind for kind in ITERABLES if kind != "list")
+Plans = st.SearchStrategy[Plan]
+
+_GENERATORS: tuple[Iterables, ...] = ("generator", "async-generator")
+"""Iterables that can be closed."""
+_LAZY: tuple[Iterables, ...] = (*_GENERATORS, "iterator", "async-iterator")
 """Iterables of which it can be seen how far they were advanced."""
+_LONG = 40
+"""Repetitions of a long stream, which has hundreds of items: some faults need them."""
+_FEW = {"long-stream": 0.1, "steady": 0.2, "iterables": 0.5, "rank-agreement": 0.5, "reusable": 0.5}
+"""Campaigns whose plans are run several times, or take long, have a part of the examples."""
+
+
+def share_of(campaign: str) -> float:
+    """The part of a profile's examples that a campaign has."""
+    return _FEW.get(campaign, 1.0)
 
 
 def _exact_fits(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
@@ -22,22 +38,130 @@ def _exact_fits(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     return st.sampled_from(sums or [1])
 
 
+def _small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    """Limits that make several buckets, most of them of more than one item."""
+    sizes = sorted({item.nbytes for item in items} - {0}) or [1]
+    return st.sampled_from([2 * sizes[-1], sizes[-1], sum(sizes), sizes[0]])
+
+
+def _too_small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    """Limits that the largest item exceeds."""
+    largest = max((item.nbytes for item in items), default=0)
+    return st.sampled_from([max(1, largest - 1), max(1, largest // 2), 1])
+
+
 def _each(*limits: float) -> Callable[[Sequence[Item]], st.SearchStrategy[int | float]]:
     return lambda items: st.sampled_from(limits)
 
 
-_BUILT: dict[str, Callable[[], st.SearchStrategy[Plan]]] = {
-    "mixed": plans,
-    "iterables": plans,
-    "exact-fit": lambda: plans(limits=_exact_fits),
-    "bad-limit": lambda: plans(limits=_each(0, -1, -0.5, 0.0, -(2**40), -math.inf), iterables=_LAZY),
-    "nan-limit": lambda: plans(limits=_each(math.nan), iterables=_LAZY),
+def _long(promises: Promises) -> Plans:
+    return plans(limits=_small, iterables=_LAZY).map(_repeated)
+
+
+def _repeated(plan: Plan) -> Plan:
+    items = plan.items * _LONG
+    return replace(plan, items=tuple(replace(item, name=f"w{i}", seed=i) for i, item in enumerate(items)))
+
+
+def _ending(*ends: Ends, **options: Any) -> Callable[[Promises], Plans]:
+    """Plans that end in one of these ways, anywhere in the stream."""
+
+    def build(promises: Promises) -> Plans:
+        where = st.tuples(st.sampled_from(ends), st.integers(0, 8))
+        return st.builds(_ended, plans(**{"limits": _small, "iterables": _GENERATORS, **options}), where)
+
+    return build
+
+
+def _ended(plan: Plan, how: tuple[Ends, int]) -> Plan:
+    return replace(plan, ends=how[0], ends_at=min(how[1], len(plan.items)))
+
+
+def _consumed(consumer: Any, **options: Any) -> Callable[[Promises], Plans]:
+    return lambda promises: plans(**{"limits": _small, **options}).map(lambda plan: replace(plan, consumer=consumer))
+
+
+def _groups(promises: Promises) -> Plans:
+    """Streams in which each group is whole, or one is not. Shrinks towards one whole group."""
+    sizes = st.integers(1, 4)
+    return st.builds(
+        _grouped, st.just(promises.atomic_groups), plans(max_items=4, limits=_small), sizes, st.integers(0, 3)
+    )
+
+
+def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, layers: int, missing: int) -> Plan:
+    members = [f"layers.{layer}.{suffix}" for layer in range(layers) for group in groups for suffix in group]
+    del members[len(members) - missing // 2 :]  # one or none, more often none
+    fillers = [item.name for item in plan.items]
+    names = [*itertools.chain.from_iterable(itertools.zip_longest(members, fillers))]
+    pattern = plan.items or (Item("", "fresh"),)
+    items = [replace(pattern[i % len(pattern)], name=name, seed=i) for i, name in enumerate(names) if name is not None]
+    return replace(plan, items=tuple(items))
+
+
+_BUILT: dict[str, Callable[[Promises], Plans]] = {
+    "mixed": lambda promises: plans(),
+    "iterables": lambda promises: plans(),
+    "long-stream": _long,
+    "exact-fit": lambda promises: plans(limits=_exact_fits),
+    "oversize": lambda promises: plans(limits=_too_small, min_items=1),
+    "bad-limit": lambda promises: plans(limits=_each(0, -1, -0.5, 0.0, -(2**40), -math.inf), iterables=_LAZY),
+    "nan-limit": lambda promises: plans(limits=_each(math.nan), iterables=_LAZY),
+    "duplicates": lambda promises: plans(name_kinds=["duplicates"], min_items=2),
+    "tied": lambda promises: plans(provenances=["fresh", "tied", "tied-object"], min_items=2),
+    "rank-agreement": lambda promises: plans(limits=_small),
+    "atomic-groups": _groups,
+    "dropped": _consumed("drop", iterables=_LAZY),
+    "cleared": _consumed("clear"),
+    "held": _consumed("hold"),
+    "steady": lambda promises: plans(limits=_small, iterables=_LAZY),
+    "producer-error": _ending("error", "exit", "late-error"),
+    "early-close": _ending("close", iterables=_GENERATORS),
+    "cancellation": _ending("cancel", iterables=("async-generator",)),
+    "reusable": _ending("completed", "error", "close"),
+    "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS),
 }
 
 
 @cache
-def drawn_for(campaign: str) -> st.SearchStrategy[Plan]:
+def drawn_for(campaign: str, promises: Promises) -> Plans:
     """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else."""
     if campaign in PROVENANCES:
-        return plans(provenances={campaign, "fresh"}, min_items=1)
-    return _BUILT[campaign]()
+        drawn = plans(provenances={campaign, "fresh"}, min_items=1)
+    else:
+        drawn = _BUILT[campaign](promises)
+    fit = [fit for fit in (_patient(promises), _roomy(promises, campaign), _castable(promises)) if fit]
+    for each in fit:
+        drawn = drawn.map(each)
+    return drawn
+
+
+Fit = Callable[[Plan], Plan]
+
+
+def _patient(promises: Promises) -> Fit | None:
+    """Lenders wait for delivery, where that is promised."""
+    if promises.retention == "on-arrival":
+        return None
+    return lambda plan: replace(plan, retention="at-flush")
+
+
+def _roomy(promises: Promises, campaign: str) -> Fit | None:
+    """No item exceeds the limit, where those that do are refused; but for the campaign that is about them."""
+    if promises.oversize != "error" or campaign in ("oversize", "bad-limit", "nan-limit"):
+        return None
+    return lambda plan: replace(plan, bucket_bytes=max([plan.bucket_bytes, *(item.nbytes for item in plan.items)]))
+
+
+def _castable(promises: Promises) -> Fit | None:
+    """Every item can be cast, where that is promised."""
+    if promises.dtype in (None, "kept"):
+        return None
+    return lambda plan: replace(plan, items=tuple(map(_as_castable, plan.items)))
+
+
+def _as_castable(item: Item) -> Item:
+    if item.dtype in ("float32", "bfloat16", "float16", "float64"):
+        return item
+    admits = PROVENANCES[item.provenance].domain.admits(item.shape, "float32")
+    return replace(item, dtype="float32", **({} if admits else {"provenance": "fresh", "ops": ()}), layout="contiguous")

@@ -23,7 +23,7 @@ from bucketproof.properties.evidence import Facts, Span, bits, facts, watch
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
-from bucketproof.strategies import Custody, Stream
+from bucketproof.strategies import DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
 
 _Noted = list[tuple[Delivered, torch.Tensor]]
@@ -61,7 +61,8 @@ class Consumer:
 
     def _produced(self, index: int, tensor: torch.Tensor) -> None:
         item = self.run.plan.items[index]
-        handed_over = HandOver(index, item, facts(tensor))
+        seen = facts(tensor)
+        handed_over = HandOver(index, item, seen, self._due(tensor, seen))
         self.run.handed_over.append(handed_over)
         self.run.events.append(Event("produced", index))
         self.ledger.handed_over(index, handed_over.facts.storage_id, handed_over.facts.nbytes)
@@ -69,8 +70,13 @@ class Consumer:
         self._waiting[item.name].append(index)
         self._undelivered[index] = handed_over
 
+    def _due(self, tensor: torch.Tensor, seen: Facts) -> Facts:
+        cast = DTYPES.get(self.run.promises.dtype or "")
+        return seen if cast in (None, tensor.dtype) else facts(tensor.detach().to(cast))
+
     def _suspending(self, index: int) -> None:
         if self.run.plan.ends == "cancel" and index == self.run.plan.ends_at:
+            self.run.interrupted = True
             self.cancel()
 
     # What the bucketer does.
@@ -78,7 +84,8 @@ class Consumer:
     def _grown(self, live: int) -> None:
         """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
         pending = self._undelivered.values()
-        owed = sum(each.facts.nbytes for each in pending if not each.keep_owed)
+        always = self.run.promises.copies == "always"
+        owed = sum(each.facts.nbytes for each in pending if always or not each.keep_owed)
         self.run.peaks.append((live, owed, max((each.facts.nbytes for each in pending), default=0)))
 
     def receive(self, bucket: Any) -> None:
@@ -87,13 +94,13 @@ class Consumer:
         pairs = pairs_of(bucket, number)
         self.run.buckets.append(Bucket(self.stream.pulled))
         self.run.events.append(Event("delivered", number))
-        self.run.traces.extend(f"{each}, while bucket {number} was consumed" for each in changed(self._surroundings))
+        self.look_around(f"while bucket {number} was consumed")
         lent = [Span(buffer.start, buffer.end) for buffer in self.stream.buffers]
         noted = [(self._note(number, name, tensor, lent), tensor) for name, tensor in pairs]
         del pairs
         self.run.delivered.extend(delivered for delivered, _ in noted)
         self._read_again("held", self._held[-1:])
-        self.stream.delivered(max((d.index for d, _ in noted if d.index is not None), default=0))
+        self.stream.delivered(min(self._undelivered, default=self.stream.pulled))
         self._dispose(bucket, noted)
 
     def _note(self, bucket: int, name: str, tensor: torch.Tensor, lent: list[Span]) -> Delivered:
@@ -134,6 +141,10 @@ class Consumer:
         shared = delivered.index is not None and self.run.handed_over[delivered.index].custody is Custody.SHARED
         return not delivered.lent and not (shared and delivered.kept)
 
+    def look_around(self, when: str) -> None:
+        """Note what of the process is not as it was."""
+        self.run.traces.extend(f"{each} was not as before {when}" for each in changed(self._surroundings))
+
     # What can be seen afterwards.
 
     def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
@@ -149,7 +160,6 @@ class Consumer:
 
     def finish(self) -> None:
         """Let every lender write, read the buckets once more, and see what outlives the producer."""
-        self.run.traces.extend(f"{each}, after the run" for each in changed(self._surroundings))
         self._read_again("end", self._held)
         self.stream.finish()
         self.run.traces.extend(self.stream.disturbed())
@@ -162,7 +172,8 @@ class Consumer:
         self.run.raised = self.stream.raised
         self._look_for_pinned()
         self._held.clear()
-        self.run.watched = self._watched
+        handed_over = zip(self._watched, (each.facts.storage.nbytes for each in self.run.handed_over), strict=True)
+        self.run.watched = [*handed_over, *self.ledger.births]
 
     def _rewritten(self) -> Iterator[str]:
         """Shared memory, read through its address while those who share it still hold it."""

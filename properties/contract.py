@@ -6,10 +6,11 @@ the lists and the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from bucketproof.properties.outcome import Level
+from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
 from bucketproof.strategies import PROVENANCES, Custody
 
@@ -36,9 +37,19 @@ class Property:
     level: Level
     judge: Judge
     custodies: tuple[Custody, ...] = ()
-    """Whose provenances it is judged for, one cell each; for none, it has a cell of its own."""
-    campaign: str = "mixed"
-    """What is drawn for that cell."""
+    """Whose provenances it is judged for, one cell each; for none, it has cells of its own."""
+    campaigns: tuple[str, ...] = ("mixed",)
+    """What is drawn for those cells, the first of which bears the property's name alone."""
+    needs: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """The promises that select it, with the values for which they do; no value stands for any."""
+
+    def unpromised(self, promises: Promises) -> str | None:
+        """The promise that would have to be made for this to be judged, if one is missing."""
+        for name, values in self.needs.items():
+            made = getattr(promises, name)
+            if made in (None, ()) or (values and made not in values):
+                return f"the target promises {name}={made!r}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -53,8 +64,9 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """`aliasing.survives-overwrite[detach]`, or the property's id alone."""
-        return f"{self.property.id}[{self.provenance}]" if self.provenance else self.property.id
+        """`aliasing.survives-overwrite[detach]`, `values.order[long-stream]`, or the property's id alone."""
+        alone = not self.property.custodies and self.campaign == self.property.campaigns[0]
+        return self.property.id if alone else f"{self.property.id}[{self.campaign}]"
 
     @property
     def level(self) -> Level:
@@ -77,7 +89,12 @@ ANY_CUSTODY = tuple(Custody)
 
 
 def contract(
-    id: str, *, level: Level = "MUST", custodies: Iterable[Custody] = (), campaign: str = "mixed"
+    id: str,
+    *,
+    level: Level = "MUST",
+    custodies: Iterable[Custody] = (),
+    campaigns: Iterable[str] = ("mixed",),
+    needs: Mapping[str, tuple[object, ...]] | None = None,
 ) -> Callable[[Judge], Judge]:
     """Register a property. Its sentence is the first line of the function's docstring."""
 
@@ -85,7 +102,7 @@ def contract(
         if id in PROPERTIES:
             raise ValueError(f"property {id!r} is registered twice; give one of them another id")
         sentence = (judge.__doc__ or "").strip().split("\n")[0]
-        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), campaign)
+        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), tuple(campaigns), needs or {})
         return judge
 
     return add
@@ -99,5 +116,5 @@ def cells() -> tuple[Cell, ...]:
         for prop in PROPERTIES.values()
         if provenance.custody in prop.custodies
     )
-    others = sorted((p for p in PROPERTIES.values() if not p.custodies), key=lambda prop: prop.campaign)
-    return (*(Cell(prop, prop.campaign) for prop in others), *by_provenance)
+    others = (Cell(prop, each) for prop in PROPERTIES.values() if not prop.custodies for each in prop.campaigns)
+    return (*sorted(others, key=lambda cell: cell.campaign), *by_provenance)

@@ -36,8 +36,11 @@ class Facts:
     stride: tuple[int, ...]
     device: str
     nbytes: int
-    plain: bool
-    """Contiguous, and with no conj or neg bit: its elements are the bytes in memory."""
+    contiguous: bool
+    lazy: bool
+    """Whether it has a conj or neg bit, so that its elements are not the bytes in memory."""
+    graph: str
+    """The autograd function it is the result of, if it is of one."""
     span: Span
     """From its first byte to its last, as its strides reach."""
     storage: Span
@@ -46,9 +49,15 @@ class Facts:
     bits: bytes
     """The elements' bits in order, whatever the strides."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether its bytes lie in memory as they should be sent."""
+        return self.contiguous and not self.lazy
+
 
 def facts(tensor: torch.Tensor) -> Facts:
     """Read all of it. Nothing of the tensor is alive afterwards that was not before."""
+    graph = type(tensor.grad_fn).__name__ if tensor.grad_fn is not None else ""
     tensor = tensor.detach().as_subclass(torch.Tensor)
     storage = tensor.untyped_storage()
     start = storage.data_ptr()
@@ -58,7 +67,9 @@ def facts(tensor: torch.Tensor) -> Facts:
         stride=tensor.stride(),
         device=str(tensor.device),
         nbytes=tensor.numel() * tensor.itemsize,
-        plain=tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg(),
+        contiguous=tensor.is_contiguous(),
+        lazy=tensor.is_conj() or tensor.is_neg(),
+        graph=graph,
         span=_span(tensor, start),
         storage=Span(start, start + storage.nbytes()),
         storage_id=storage._cdata,

@@ -35,14 +35,16 @@ def execute(target: Target, plan: Plan) -> Run:
 
 def execute_together(target: Target, *plans: Plan) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
-    runs = [Run(plan, asynchronous=target.is_async, target=target, again=execute) for plan in plans]
-    consumers = [Consumer(run) for run in runs]
+    runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]
     with _MODES[plans[0].grad_mode]():
+        consumers = [Consumer(run) for run in runs]
         drives = [_Drive(target, consumer, counted=len(plans) == 1) for consumer in consumers]
         if target.is_async:
             _limited(runs, lambda: asyncio.run(_together(drives)))
         else:
             _limited(runs, lambda: _in_turn(drives))
+        for consumer in consumers:
+            consumer.look_around("after the run")
     for consumer in consumers:
         consumer.finish()
     return runs

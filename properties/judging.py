@@ -18,7 +18,7 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis.errors import Flaky
 
 from bucketproof.properties.buckets import NotABucketer
-from bucketproof.properties.campaigns import drawn_for
+from bucketproof.properties.campaigns import drawn_for, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.execute import execute
 from bucketproof.properties.limits import Hang
@@ -73,6 +73,8 @@ class _Survey:
 
 
 def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
+    if reason := cell.property.unpromised(target.promises):
+        return Outcome(cell.id, "unpromised", cell.level, reason=reason)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
     survey = _survey(target, cell.campaign, profile, seed)
@@ -86,7 +88,7 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
 @lru_cache(maxsize=1024)
 def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> _Survey:
     survey = _Survey()
-    judged = [cell for cell in cells() if cell.campaign == campaign]
+    judged = [cell for cell in cells() if cell.campaign == campaign and not cell.property.unpromised(target.promises)]
 
     def look(plan: Plan) -> None:
         if survey.hung:
@@ -98,7 +100,7 @@ def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> _Surv
             if cell.id not in survey.broken and (problems := cell.problems(run)):
                 survey.broken[cell.id] = run, problems
 
-    _explore(look, campaign, profile, seed, campaign, Phase.generate)
+    _explore(look, campaign, target, profile, seed, campaign, Phase.generate)
     return survey
 
 
@@ -120,16 +122,23 @@ def _search(
             raise _Broken
 
     with suppress(_Broken, Flaky):  # a target that fails only now and then has failed, too
-        _explore(look, cell.campaign, profile, seed, f"{target.name}/{cell.id}", *phases)
+        _explore(look, cell.campaign, target, profile, seed, f"{target.name}/{cell.id}", *phases)
     return found
 
 
 def _explore(
-    look: Callable[[Plan], None], campaign: str, profile: Profile, seed: int, key: str, *phases: Phase
+    look: Callable[[Plan], None],
+    campaign: str,
+    target: Target,
+    profile: Profile,
+    seed: int,
+    key: str,
+    *phases: Phase,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
-    explore = given(drawn_for(campaign))(look)
-    explore = settings(settings.get_profile(profile.registered), phases=phases)(explore)
+    explore = given(drawn_for(campaign, target.promises))(look)
+    examples = max(1, int(profile.examples * share_of(campaign)))
+    explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
     hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()

@@ -34,6 +34,7 @@ class Ledger(TorchDispatchMode):
     def __init__(self, grown: Callable[[int], None] = lambda nbytes: None) -> None:
         super().__init__()
         self.copies: list[Copy] = []
+        self.births: list[tuple[StorageWeakRef, int]] = []
         self._grown = grown
         self._own: dict[int, tuple[StorageWeakRef, int]] = {}
         self._handed_over: dict[int, tuple[int, int]] = {}
@@ -77,7 +78,9 @@ class Ledger(TorchDispatchMode):
     def _born(self, storage: torch.UntypedStorage, nbytes: int) -> None:
         # An address that is used again is not the hand-over's any more.
         self._handed_over.pop(storage._cdata, None)
-        self._own[storage._cdata] = StorageWeakRef(storage), nbytes
+        born = StorageWeakRef(storage), nbytes
+        self.births.append(born)
+        self._own[storage._cdata] = born
         self._own = {key: own for key, own in self._own.items() if not own[0].expired()}
         self._grown(sum(nbytes for _, nbytes in self._own.values()))
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.limits import Hang
 from bucketproof.properties.run import Run
+from bucketproof.properties.values import arrival
+from bucketproof.strategies import Item
 from bucketproof.strategies.plans import ITERABLES
 
 
-@contract("lifecycle.iterables", campaign="iterables")
+@contract("lifecycle.iterables", campaigns=["iterables"])
 def iterables(run: Run) -> Iterator[Problem]:
     """Lists, iterators, generators and, where the target itself is async, async generators give the same buckets."""
     expected = _names(run)
@@ -25,3 +29,116 @@ def iterables(run: Run) -> Iterator[Problem]:
 
 def _names(run: Run) -> list[list[str]]:
     return [[delivered.name for delivered in run.members(number)] for number in range(len(run.buckets))]
+
+
+@contract("lifecycle.drains-producer")
+def drains_producer(run: Run) -> Iterator[Problem]:
+    """A completed sync has pulled every item, and exhausted the producer."""
+    if run.completed and not run.exhausted:
+        yield Problem(
+            f"it ended after {len(run.handed_over)} of {len(run.plan.items)} items, the producer not exhausted"
+        )
+
+
+@contract("lifecycle.producer-error", campaigns=["producer-error"])
+def producer_error(run: Run) -> Iterator[Problem]:
+    """A producer's exception reaches the consumer unchanged; delivered buckets stay intact; nothing follows it."""
+    if run.raised is None:
+        return
+    if run.error is None:
+        yield Problem(f"the producer raised {type(run.raised).__name__}, and the sync ended as if nothing had happened")
+    elif run.error is not run.raised:
+        yield Problem(f"the producer raised {type(run.raised).__name__}, and its consumer saw {run.events[-1].text}")
+    if run.followed:
+        yield Problem("another bucket was yielded after the error")
+    yield from _spoiled(run)
+
+
+@contract("lifecycle.early-close", level="SHOULD", campaigns=["early-close"])
+def early_close(run: Run) -> Iterator[Problem]:
+    """Closing early closes the producer and frees what was held."""
+    if run.error is not None:
+        yield Problem(f"closing raised {run.events[-1].text}")
+    elif run.handed_over and not run.closed:
+        yield Problem("the bucketer was closed, and the producer was not")
+    elif run.pinned:
+        yield Problem(f"{sum(run.pinned.values())} bytes that were handed over are held after closing")
+
+
+@contract("lifecycle.cancellation", campaigns=["cancellation"])
+def cancellation(run: Run) -> Iterator[Problem]:
+    """Cancelling the consuming task ends it with `CancelledError` and leaves no task behind."""
+    if not run.asynchronous or not run.interrupted:
+        return
+    if not run.cancelled:
+        how = "ended as if nothing had happened" if run.error is None else f"raised {run.events[-1].text}"
+        yield Problem(f"the consuming task was cancelled while item {run.plan.ends_at} was awaited, and {how}")
+    if run.tasks_left:
+        yield Problem(f"{run.tasks_left} tasks were left after the consuming task was cancelled")
+    if not run.closed:
+        yield Problem("the producer was not closed when the consuming task was cancelled")
+
+
+@contract("lifecycle.reusable", campaigns=["reusable"])
+def reusable(run: Run) -> Iterator[Problem]:
+    """A sync after a failed, closed or completed one gives what a fresh process gives."""
+    plain = {
+        "ends": "completed",
+        "ends_at": 0,
+        "lenders": tuple(replace(each, overwrite="end") for each in run.plan.lenders),
+    }
+    items = tuple(replace(item, seed=item.seed + 1000) for item in run.plan.items)
+    again = run.repeat(**plain, items=items)
+    for problem in arrival(again):
+        yield Problem(f"in a sync after one that {_HOW[run.plan.ends]}: {problem.what}", problem.item)
+
+
+_HOW = {"completed": "was completed", "error": "failed", "close": "was closed"}
+
+
+@contract("lifecycle.concurrent-syncs", campaigns=["concurrent"])
+def concurrent_syncs(run: Run) -> Iterator[Problem]:
+    """Two interleaved syncs do not mix."""
+    if any(arrival(run.repeat())):
+        return  # what goes wrong alone is another property's
+    for each in run.together(run.plan, replace(run.plan, items=_other_bits(run))):
+        for problem in arrival(each):
+            yield Problem(f"while another sync was under way: {problem.what}", problem.item)
+
+
+@contract("lifecycle.bucket-is-the-consumers", campaigns=["held", "cleared"])
+def bucket_is_the_consumers(run: Run) -> Iterator[Problem]:
+    """A yielded bucket is not touched again, and the consumer may clear or change it."""
+    for number in run.shrunk:
+        yield Problem(f"bucket {number} no longer has the members that it was yielded with")
+    yield from _spoiled(run)
+    if run.plan.consumer == "clear" and run.error is None:
+        left_alone = run.repeat(consumer="hold")
+        before = {problem.what for problem in arrival(left_alone)}
+        yield from (problem for problem in arrival(run) if problem.what not in before)
+
+
+@contract("lifecycle.leaves-no-trace")
+def leaves_no_trace(run: Run) -> Iterator[Problem]:
+    """Inputs and global state (grad mode, inference mode, default dtype, RNG, thread count) are as before, always."""
+    for trace in run.traces:
+        yield Problem(trace)
+
+
+@contract("lifecycle.terminates", campaigns=["mixed", "producer-error"])
+def terminates(run: Run) -> Iterator[Problem]:
+    """Every call ends; a hang is a failure, not a stuck job."""
+    if isinstance(run.error, Hang):
+        yield Problem(run.events[-1].text)
+
+
+def _other_bits(run: Run) -> tuple[Item, ...]:
+    """The same weights with other content, so that what is left of an earlier sync shows."""
+    return tuple(replace(item, seed=item.seed + 1000) for item in run.plan.items)
+
+
+def _spoiled(run: Run) -> Iterator[Problem]:
+    """Delivered weights that changed, though no lender wrote to them."""
+    for delivered, given in run.matched():
+        if delivered.spoiled(("held", "end")) and not delivered.lent:
+            yield Problem("it was changed after its bucket had been yielded", given.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.properties.evidence import Facts, Span
 from bucketproof.properties.ledger import Copy
+from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
-from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
+from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan
 
 Moment = Literal["held", "end", "overwritten"]
 """When a bucket is read again: as the next one arrives, after the stream, after every lender has written."""
@@ -28,6 +30,8 @@ class HandOver:
     index: int
     item: Item
     facts: Facts
+    expected: Facts
+    """The same, cast to the dtype that the target promises."""
 
     @property
     def custody(self) -> Custody:
@@ -57,8 +61,12 @@ class Delivered:
     """Its bits when it was read again."""
 
     def same_kind(self, given: HandOver) -> bool:
-        """Whether it has the shape and dtype of its hand-over, so that bits can be compared."""
-        return (self.facts.shape, self.facts.dtype) == (given.facts.shape, given.facts.dtype)
+        """Whether it has the shape and dtype that its hand-over should have, so that bits can be compared."""
+        return (self.facts.shape, self.facts.dtype) == (given.expected.shape, given.expected.dtype)
+
+    def as_given(self, given: HandOver) -> bool:
+        """Whether it had the bits of its hand-over when it was yielded."""
+        return self.facts.bits == given.expected.bits
 
     def spoiled(self, moments: tuple[Moment, ...]) -> bool:
         """Whether its bits have changed since it was yielded, as seen at one of these moments."""
@@ -104,8 +112,8 @@ class Run:
     """What was not left as it was."""
     shrunk: list[int] = field(default_factory=list)
     """Held buckets that no longer have the members they were yielded with."""
-    watched: list[StorageWeakRef] = field(default_factory=list)
-    """Weak references to the storages of the hand-overs."""
+    watched: list[tuple[StorageWeakRef, int]] = field(default_factory=list)
+    """Weak references to the storages that were handed over or allocated, with their bytes."""
     exhausted: bool = False
     """Whether the producer was advanced beyond its last item."""
     closed: bool = False
@@ -118,23 +126,45 @@ class Run:
     """Whether it yielded yet another bucket after that."""
     cancelled: bool = False
     """Whether the consuming task ended as a cancelled task does."""
+    interrupted: bool = False
+    """Whether the consuming task was cancelled, as planned."""
     tasks_left: int = 0
     """Tasks that were there when the sync was over, and had not been before."""
     asynchronous: bool = False
     """Whether the target is."""
     target: Target | None = None
-    again: Callable[[Target, Plan], Run] | None = None
+    execute: Callable[..., list[Run]] | None = None
+    """Runs plans on a target, together."""
 
     @property
     def completed(self) -> bool:
         """Whether the target ended by itself and yielded nothing but buckets."""
         return self.error is None and self.plan.ends == "completed"
 
+    @property
+    def promises(self) -> Promises:
+        """What the target promises."""
+        assert self.target is not None
+        return self.target.promises
+
+    def size(self, index: int) -> int:
+        """Bytes of an item, as the target should deliver it."""
+        item = self.plan.items[index]
+        cast = DTYPES.get(self.promises.dtype or "")
+        return item.nbytes if cast is None else math.prod(item.shape) * cast.itemsize
+
     def repeat(self, **changes: Any) -> Run:
         """The run of this plan, or of one that differs in some fields, on the same target."""
-        assert self.target is not None
-        assert self.again is not None
-        return self.again(self.target, replace(self.plan, **changes))
+        return self.together(replace(self.plan, **changes))[0]
+
+    def together(self, *plans: Plan) -> list[Run]:
+        """The runs of some plans on the same target, a bucket of each in turn."""
+        assert self.execute is not None
+        return self.execute(self.target, *plans)
+
+    def alive(self) -> int:
+        """Bytes that were handed over or allocated in this run and are still alive."""
+        return sum(nbytes for ref, nbytes in self.watched if not ref.expired())
 
     def matched(self) -> Iterator[tuple[Delivered, HandOver]]:
         """What was delivered, with the hand-over it is."""

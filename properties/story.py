@@ -66,7 +66,8 @@ def _read_again(run: Run) -> Iterator[str]:
     for delivered in run.delivered:
         for moment, bits in delivered.later:
             if bits != delivered.facts.bits:
-                yield f"read again {_WHEN[moment]}, {delivered.name!r} has changed: {_difference(delivered.facts.bits, bits)}"
+                change = _difference(delivered.facts.bits, bits)
+                yield f"read again {_WHEN[moment]}, {delivered.name!r} has changed: {change}"
                 break
     for index, nbytes in run.pinned.items():
         yield f"the producer let go, and the {nbytes} bytes behind {run.plan.items[index].name!r} are still alive"

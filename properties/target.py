@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bucketproof.properties.promises import DEFAULT, Promises
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -20,6 +22,7 @@ class Target:
 
     name: str
     call: Callable[[Any, Any], Any]
+    promises: Promises = DEFAULT
     origin: dict[str, str] = field(default_factory=dict)
     """Facts to show in the verdict, such as a released wheel's version and SHA-256."""
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
+from bucketproof.properties.limits import Hang
 from bucketproof.properties.run import Delivered, HandOver, Run
 from bucketproof.strategies import Custody
 
@@ -13,8 +14,14 @@ from bucketproof.strategies import Custody
 @contract("values.conserved", custodies=ANY_CUSTODY)
 def conserved(run: Run) -> Iterator[Problem]:
     """Every hand-over arrives exactly once with its name, shape, dtype, device and bits."""
+    yield from arrival(run)
+
+
+def arrival(run: Run) -> Iterator[Problem]:
+    """What of a stream did not arrive as it was, for reasons that are the bucketer's own."""
     if run.error is not None:
-        yield Problem(run.events[-1].text)
+        if not isinstance(run.error, Hang):
+            yield Problem(run.events[-1].text)
         return
     for index, item in enumerate(run.plan.items):
         if not run.of(index):
@@ -25,15 +32,15 @@ def conserved(run: Run) -> Iterator[Problem]:
     for delivered, given in run.matched():
         if difference := _difference(delivered, given):
             yield Problem(difference, given.index)
-        elif delivered.facts.bits != given.facts.bits and _not_a_lenders_doing(run, given):
+        elif not delivered.as_given(given) and _not_a_lenders_doing(run, given):
             yield Problem("it arrived with other bits", given.index)
 
 
 def _difference(delivered: Delivered, given: HandOver) -> str | None:
     for what in ("shape", "dtype", "device"):
-        there, here = getattr(given.facts, what), getattr(delivered.facts, what)
-        if there != here:
-            return f"it was handed over with {what} {there} and arrived with {here}"
+        due, here = getattr(given.expected, what), getattr(delivered.facts, what)
+        if due != here:
+            return f"it should arrive with {what} {due} and arrived with {here}"
     return None
 
 
@@ -41,14 +48,47 @@ def _not_a_lenders_doing(run: Run, given: HandOver) -> bool:
     """Whether bits are wrong also when no lender writes before the stream is over."""
     if given.custody is not Custody.LENT:
         return True
-    expected = run.calm.handed_over[given.index].facts.bits
-    return any(delivered.facts.bits != expected for delivered in run.calm.of(given.index))
+    calm = run.calm
+    return any(not delivered.as_given(calm.handed_over[given.index]) for delivered in calm.of(given.index))
 
 
-@contract("values.order")
+@contract("values.order", campaigns=["mixed", "long-stream"], needs={"order": ("kept",)})
 def order(run: Run) -> Iterator[Problem]:
     """Items keep the stream's order, within and across buckets."""
     arrived = [delivered.index for delivered in run.delivered if delivered.index is not None]
     for before, after in itertools.pairwise(arrived):
         if before > after:
             yield Problem(f"it arrived after item {before}, which was handed over later", after)
+
+
+@contract("values.duplicates", campaigns=["duplicates"], needs={"duplicates": ()})
+def duplicates(run: Run) -> Iterator[Problem]:
+    """Two hand-overs with one name both arrive, or the bucketer refuses with an error; none is lost silently."""
+    if run.error is None:
+        yield from (each for each in arrival(run) if each.item is not None)
+    elif run.promises.duplicates == "kept":
+        yield Problem(f"a name that came twice was refused: {run.events[-1].text}")
+
+
+@contract("values.tied", campaigns=["tied"])
+def tied(run: Run) -> Iterator[Problem]:
+    """Names that share memory all arrive."""
+    if run.error is None:
+        for index, item in enumerate(run.plan.items):
+            if not run.of(index):
+                yield Problem(f"{item.name!r} never arrived", index)
+
+
+@contract("values.self-contained", custodies=ANY_CUSTODY)
+def self_contained(run: Run) -> Iterator[Problem]:
+    """Yielded tensors carry no autograd graph, are dense (contiguous where promised), and serialise to their bytes."""
+    for delivered, given in run.matched():
+        seen = delivered.facts
+        if seen.graph:
+            yield Problem(f"it carries an autograd graph, {seen.graph}", given.index)
+        if seen.lazy:
+            yield Problem("it is still to be conjugated or negated: its memory does not hold its values", given.index)
+        if run.promises.layout and seen.span.nbytes != seen.nbytes:
+            yield Problem(f"it is not dense: {seen.nbytes} bytes in a span of {seen.span.nbytes}", given.index)
+        if run.promises.layout == "contiguous" and not seen.contiguous:
+            yield Problem(f"it is not contiguous: shape {seen.shape}, strides {seen.stride}", given.index)

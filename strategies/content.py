@@ -7,6 +7,9 @@ Nothing here is random: the same seed gives the same bytes on every machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
@@ -43,19 +46,26 @@ def pattern(nbytes: int, seed: int) -> torch.Tensor:
 def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
     """Fill `raw` (uint8, one dimension) with content that is legal for elements of `dtype`."""
     bits = pattern(raw.numel(), seed)
-    with torch.inference_mode(raw.is_inference()):
-        raw.copy_(bits & 1 if dtype is torch.bool else bits)
+    with _unseen(raw) as ink:
+        ink.copy_(bits & 1 if dtype is torch.bool else bits)
 
 
 def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:
     """Make floating-point content finite, for views that compute when they are read and may change a NaN."""
     part = dtype.to_real() if dtype.is_complex else dtype
-    with torch.inference_mode(raw.is_inference()):
+    with _unseen(raw) as ink:
         # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
-        raw.view(twin(part)).bitwise_and_(_FINITE[name_of(part)])
+        ink.view(twin(part)).bitwise_and_(_FINITE[name_of(part)])
 
 
 def poison(raw: torch.Tensor) -> None:
     """Overwrite all of `raw` (uint8) with a byte that no content contains."""
+    with _unseen(raw) as ink:
+        ink.fill_(POISON)
+
+
+@contextmanager
+def _unseen(raw: torch.Tensor) -> Iterator[torch.Tensor]:
+    """To write to `raw` as a collective does, past autograd, which would forbid to read old views of it."""
     with torch.inference_mode(raw.is_inference()):
-        raw.fill_(POISON)
+        yield raw.data

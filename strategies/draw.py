@@ -158,7 +158,7 @@ def plans(
     if not 0 <= min_items <= max_items:
         raise InvalidArgument(f"min_items={min_items!r} must be between 0 and max_items={max_items!r}")
     chosen = _checked(provenances)
-    lent = any(PROVENANCES[name].custody is Custody.LENT for name in chosen)
+    lent = any(_custody(name) is Custody.LENT for name in chosen)
     return _plans(
         st.lists(_items_of_any(chosen), min_size=min_items, max_size=max_items),
         st.sampled_from(_chosen("name_kinds", name_kinds, _NAMES)),
@@ -218,13 +218,18 @@ def _chosen(argument: str, values: Iterable[Value], known: Iterable[Value]) -> t
 
 
 def _checked(provenances: Iterable[str] | None) -> tuple[str, ...]:
-    """The provenances in the order of the register, which is the order that plans shrink in."""
-    if provenances is None:
-        return tuple(PROVENANCES)
-    wanted = set(provenances)
+    """The provenances in the order that plans shrink in: those of one custody together, then as in the register.
+
+    Shrinking goes down step by step, and would be stuck at one of two that fail with one between them that does not.
+    """
+    wanted = set(PROVENANCES if provenances is None else provenances)
     if isinstance(provenances, str) or not wanted or wanted - set(PROVENANCES):
         raise InvalidArgument(
             f"provenances={provenances!r} must be ids of registered provenances, at least one; "
             "`bucketproof list provenances` shows them"
         )
-    return tuple(name for name in PROVENANCES if name in wanted)
+    return tuple(name for custody in Custody for name in PROVENANCES if name in wanted and custody is _custody(name))
+
+
+def _custody(provenance: str) -> Custody:
+    return PROVENANCES[provenance].custody

@@ -107,7 +107,7 @@ class Buffer:
         self.lent_at: int | None = None
         self.touched = False
         """Whether somebody else has written to what was lent."""
-        self._sealed = b""
+        self._sealed = self.raw
 
     def seal(self) -> None:
         """Remember what is lent."""
@@ -135,7 +135,7 @@ class Lending:
         patient: bool = False,
         on_overwrite: Callable[[], None] | None = None,
     ) -> None:
-        """`patient` lenders never write because the producer is advanced: all of a list is made at once."""
+        """`patient` lenders write no item's memory before it is delivered. For a list, all of them are made at once."""
         self._plan = plan
         self._at_next = plan.overwrite == "next" and not patient
         self._at_boundary = plan.overwrite == "boundary" or (patient and plan.overwrite == "next")

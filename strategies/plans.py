@@ -20,6 +20,7 @@ LenderKind = Literal["buffer", "ping-pong", "ring", "per-dtype", "module"]
 LenderSize = Literal["exact", "larger", "bucket"]
 Overwrite = Literal["next", "boundary", "end"]
 Consumer = Literal["hold", "drop", "clear"]
+Retention = Literal["on-arrival", "at-flush"]
 Ends = Literal["completed", "error", "exit", "late-error", "close", "cancel"]
 
 GRAD_MODES: tuple[GradMode, ...] = get_args(GradMode)
@@ -95,6 +96,8 @@ class Plan(_Code):
     iterable: Iterables = "generator"
     consumer: Consumer = "hold"
     """What becomes of a bucket: held to the end, dropped, or dropped after it was emptied and written over."""
+    retention: Retention = "on-arrival"
+    """How long lenders leave a hand-over alone: until the producer is advanced, or until its bucket is delivered."""
     ends: Ends = "completed"
     """How the run ends: the producer raises (at last, as it is closed), or the consumer closes or is cancelled."""
     ends_at: int = 0

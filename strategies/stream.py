@@ -70,9 +70,9 @@ class Stream:
         self._produced = produced
         self._working = working
         self._suspending = suspending
-        self._all_at_once = plan.iterable == "list"
+        self._patient = plan.iterable == "list" or plan.retention == "at-flush"
         self._lendings = [
-            Lending(lender, bucket_bytes=plan.bucket_bytes, patient=self._all_at_once, on_overwrite=overwritten)
+            Lending(lender, bucket_bytes=plan.bucket_bytes, patient=self._patient, on_overwrite=overwritten)
             for lender in plan.lenders
         ]
         self._kept: dict[Hashable, Any] = {}
@@ -89,12 +89,11 @@ class Stream:
         pairs = self._pairs()
         return self._async_generator(pairs) if kind == "async-generator" else _ITERABLES[kind](pairs)
 
-    def delivered(self, index: int) -> None:
-        """A bucket that ends with item number `index` was delivered: its boundary lets some lenders write."""
+    def delivered(self, before: int) -> None:
+        """A bucket was delivered, and with it all items before that number: its boundary lets some lenders write."""
         # Whoever was pulled last may still be in the bucketer's hands, until the producer is advanced.
-        before = self.pulled - 1 if not self._all_at_once else index
         for lending in self._lendings:
-            lending.boundary(before)
+            lending.boundary(before if self._patient else self.pulled - 1)
 
     def finish(self) -> None:
         """The stream is over: every lender writes what it had lent."""
@@ -139,6 +138,7 @@ class Stream:
                     return
         finally:
             pairs.close()  # type: ignore[attr-defined]
+            self.closed = True  # also where the first item was never reached
 
     def _raise_at(self, index: int) -> None:
         if self.plan.ends in ("error", "exit") and index == self.plan.ends_at:

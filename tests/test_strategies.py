@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -44,6 +44,7 @@ from bucketproof.strategies.plans import (
 
 EXAMPLES = 1500
 """Drawn once for all that should be reached: what is not among so many, a nightly run would hardly see."""
+LENDERS = [Lender(*parts) for parts in itertools.product(LENDER_KINDS, LENDER_SIZES, OVERWRITES)]
 REPEATABLE = settings(
     derandomize=True,
     database=None,
@@ -122,7 +123,7 @@ def test_each_provenance_is_reached(provenance):
     find_any_item(lambda item: item.provenance == provenance)
 
 
-@pytest.mark.parametrize("lender", itertools.starmap(Lender, itertools.product(LENDER_KINDS, LENDER_SIZES, OVERWRITES)))
+@pytest.mark.parametrize("lender", LENDERS, ids=str)
 def test_each_lender_is_reached_by_somebody_who_borrows(lender):
     find_any(lambda plan: lender in borrowed(plan))
 
@@ -259,8 +260,153 @@ def test_every_plan_can_be_built():
         assert [tensor.dtype for tensor in tensors] == [DTYPES[item.dtype] for item in plan.items]
 
 
-def test_odd_strides_are_contiguous_to_torch_and_fit_nothing():
-    found = find_any_item(lambda item: item.layout == "odd-strides" and item.shape[-1] == 1)
-    item = next(item for item in found.items if item.layout == "odd-strides" and item.shape[-1] == 1)
-    (tensor,) = built(Plan((Item("w", "fresh", shape=item.shape, layout="odd-strides"),), 1 << 10))
-    assert tensor.numel() == item.nbytes // DTYPES[item.dtype].itemsize
+def test_odd_strides_are_contiguous_to_torch_and_yet_not_to_be_viewed_as_bytes():
+    (tensor,) = built(Plan((Item("w", "detach", shape=(3, 1), layout="odd-strides"),), 1 << 10))
+    assert tensor.is_contiguous()
+    with pytest.raises(RuntimeError):
+        tensor.view(torch.uint8)
+
+
+@pytest.mark.parametrize("layout", [each for each in LAYOUTS if each != "contiguous"])
+def test_each_layout_looks_as_it_is_called(layout):
+    dtype = "complex64" if layout == "conjugated" else "float32"
+    (tensor,) = built(Plan((Item("w", "detach", dtype, (2, 3, 2), layout),), 1 << 10))
+    looks = {
+        "offset": tensor.is_contiguous() and tensor.storage_offset() > 0,
+        "permuted": tensor.stride() == (1, 2, 6),
+        "channels-last": tensor.stride() == (6, 1, 3),
+        "reinterpreted": tensor.is_contiguous() and tensor.storage_offset() == 0,
+        "stepped": tensor.stride()[-1] == 2,
+        "odd-strides": tensor.is_contiguous(),
+        "expanded": tensor.stride()[0] == 0,
+        "overlapping": tensor.stride()[-2:] == (1, 1),
+        "diagonal": tensor.stride()[-1] == 3,
+        "conjugated": tensor.is_conj(),
+        "negated": tensor.is_neg(),
+    }
+    assert looks[layout]
+
+
+def test_items_are_of_the_provenances_asked_for():
+    assert {item.provenance for item in drawn_from(items(provenances=["dlpack", "fresh"]))} == {"dlpack", "fresh"}
+    drawn = drawn_from(plans(provenances={"dlpack", "fresh"}))
+    assert {item.provenance for plan in drawn for item in plan.items} == {"dlpack", "fresh"}
+
+
+def test_plans_are_what_was_asked_for():
+    drawn = drawn_from(
+        plans(
+            min_items=2,
+            max_items=3,
+            limits=lambda items: st.just(len(items)),
+            name_kinds=["terse"],
+            iterables=["list"],
+            grad_modes=["no_grad"],
+        )
+    )
+    assert {len(plan.items) for plan in drawn} == {2, 3}
+    for plan in drawn:
+        assert plan.bucket_bytes == len(plan.items)
+        assert [item.name for item in plan.items] == ["a", "b", "c"][: len(plan.items)]
+        assert (plan.iterable, plan.grad_mode) == ("list", "no_grad")
+
+
+def test_shapes_have_the_dimensions_and_elements_asked_for():
+    every = drawn_from(shapes(), 1000)
+    assert {len(shape) for shape in every} == set(range(7))
+    assert any(0 in shape for shape in every)
+    assert max(torch.Size(shape).numel() for shape in every) == MAX_ELEMENTS
+    some = drawn_from(shapes(min_dims=3, empty=False), 1000)
+    assert {len(shape) for shape in some} == {3, 4, 5, 6}
+    assert not any(0 in shape for shape in some)
+
+
+def test_lenders_are_of_every_kind_size_and_schedule():
+    assert set(drawn_from(lenders(), 1000)) == set(LENDERS)
+
+
+def test_limits_are_the_sums_that_matter_and_those_beside_them():
+    sizes = (4, 12, 20)
+    drawn = set(drawn_from(budgets([Item("w", "fresh", shape=(size // 4,)) for size in sizes]), 1000))
+    sums = {4, 12, 20, 16, 32, 36}
+    beside = {each + off for each in sums for off in (1, -1, 0.5)}
+    assert drawn == {*sums, *beside, 1, 1 << 30, 0.5 * 2**20}
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 0)])
+def test_limits_of_nothing_are_limits_too(sizes):
+    drawn = drawn_from(budgets([Item("w", "fresh", shape=(size,)) for size in sizes]))
+    assert min(drawn) == 1
+
+
+@pytest.mark.parametrize("kind", UNIQUE_NAMES)
+def test_no_name_occurs_twice_in_a_stream_of_any_length(kind):
+    assert len({name_of(kind, index) for index in range(300)}) == 300
+
+
+def smallest(strategy: st.SearchStrategy) -> object:
+    """What a strategy shrinks towards."""
+    return find(strategy, lambda value: True, settings=settings(REPEATABLE, phases=[Phase.generate, Phase.shrink]))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "simplest"),
+    [
+        (dtypes(), "float32"),
+        (shapes(), (1,)),
+        (shapes(min_dims=2), (1, 1)),
+        (lenders(), Lender("buffer", "exact", "next")),
+        (items(), Item("", "fresh", "float32", (1,), "contiguous")),
+        (items(provenances=["slice", "detach"]), Item("", "slice")),
+        (budgets([Item("w", "fresh")]), 1 << 30),
+        (names(), "realistic"),
+        (names(kinds=["odd", "terse"]), "odd"),
+        (plans(), Plan((), 1 << 30)),
+        (plans(min_items=1), Plan((Item("layers.0.weight", "fresh"),), 1 << 30)),
+        (plans(provenances=["fresh"]), Plan((), 1 << 30)),
+    ],
+)
+def test_each_strategy_shrinks_towards_what_its_docstring_says(strategy, simplest):
+    assert smallest(strategy) == simplest
+
+
+@pytest.mark.parametrize(
+    ("argument", "make"),
+    [
+        ("provenances", lambda: items(provenances=["nonesuch"])),
+        ("provenances", lambda: items(provenances=[])),
+        ("provenances", lambda: items(provenances="fresh")),
+        ("provenances", lambda: plans(provenances=["fresh", "nonesuch"])),
+        ("provenances", lambda: plans(provenances=())),
+        ("provenances", lambda: plans(provenances="fresh")),
+        ("min_items", lambda: plans(min_items=-1)),
+        ("min_items", lambda: plans(min_items=9)),
+        ("max_items", lambda: plans(max_items=-1)),
+        ("max_items", lambda: plans(min_items=3, max_items=2)),
+        ("name_kinds", lambda: plans(name_kinds=[])),
+        ("name_kinds", lambda: plans(name_kinds=["nonesuch"])),
+        ("name_kinds", lambda: plans(name_kinds="odd")),
+        ("iterables", lambda: plans(iterables=[])),
+        ("iterables", lambda: plans(iterables=["set"])),
+        ("iterables", lambda: plans(iterables="list")),
+        ("grad_modes", lambda: plans(grad_modes=[])),
+        ("grad_modes", lambda: plans(grad_modes=["enabled", "disabled"])),
+        ("grad_modes", lambda: plans(grad_modes="enabled")),
+        ("kinds", lambda: names(kinds=[])),
+        ("kinds", lambda: names(kinds=["nonesuch"])),
+        ("kinds", lambda: names(kinds="odd")),
+        ("min_dims", lambda: shapes(min_dims=-1)),
+        ("min_dims", lambda: shapes(min_dims=7)),
+        ("min_dims", lambda: shapes(min_dims=1.5)),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_named(argument, make):
+    with pytest.raises(InvalidArgument, match=rf"\b{argument}="):
+        make()
+
+
+def test_torchs_random_state_is_left_alone():
+    before = torch.get_rng_state()
+    for plan in drawn_from(plans(), 50):
+        assert all(tensor is not None for tensor in built(plan))
+    assert torch.equal(torch.get_rng_state(), before)

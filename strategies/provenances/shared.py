@@ -33,6 +33,12 @@ def tied(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     return memory.keep(("tied", shape, dtype), lambda: memory.fresh(shape, dtype)).detach()
 
 
+@provenance("tied-object", Custody.SHARED)
+def tied_object(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """One tensor object under several names."""
+    return memory.keep(("tied-object", shape, dtype), lambda: memory.fresh(shape, dtype))
+
+
 @provenance("saved-by-autograd", Custody.SHARED, dtypes=("float32", "float64", "bfloat16"))
 def saved_by_autograd(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A tensor that a graph has saved for its backward pass."""

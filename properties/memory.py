@@ -1,0 +1,61 @@
+"""Memory: what a bucketer allocates, how long it keeps it, and how far it runs ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.run import Run
+
+_SYNCS = 4
+"""Syncs in a row. What grows at all, grows from the second to the last."""
+
+
+@contract("memory.peak", campaigns=["dropped", "long-stream"])
+def peak(run: Run) -> Iterator[Problem]:
+    """Its own allocations never exceed the bytes that had to be copied in the open bucket plus one item."""
+    for live, owed, largest in run.peaks:
+        # A packer may fill a buffer of the bucket's size, whatever is in the bucket.
+        buffer = min(run.plan.bucket_bytes, _total(run)) if run.promises.copies == "always" else 0
+        if live > max(owed, buffer) + largest:
+            yield Problem(
+                f"{live} bytes of its own at once; {owed} had to be copied, and an item has {largest} at most"
+            )
+            return
+
+
+def _total(run: Run) -> int:
+    return sum(map(run.size, range(len(run.plan.items))))
+
+
+@contract("memory.released-after-flush", campaigns=["dropped"])
+def released_after_flush(run: Run) -> Iterator[Problem]:
+    """Nothing of a flushed bucket is kept once the consumer dropped it and the producer is advanced."""
+    for bucket in sorted(set(run.stale)):
+        yield Problem(
+            f"bucket {bucket} was still alive when the producer was advanced, though its consumer had dropped it"
+        )
+
+
+@contract("memory.lookahead", campaigns=["dropped", "long-stream"], needs={"lookahead": ()})
+def lookahead(run: Run) -> Iterator[Problem]:
+    """No more than one item beyond a bucket is pulled before that bucket is yielded."""
+    reached = 0
+    for number, bucket in enumerate(run.buckets):
+        reached = max([reached, *(1 + d.index for d in run.members(number) if d.index is not None)])
+        if bucket.pulled - reached > (run.promises.lookahead or 0):
+            yield Problem(f"{bucket.pulled} items were pulled before bucket {number} was yielded, which needs {reached}")
+            return
+
+
+@contract("memory.steady", campaigns=["steady"])
+def steady(run: Run) -> Iterator[Problem]:
+    """Many syncs in a row end with the memory, tasks and references that one sync ends with."""
+    first = run.repeat(consumer="drop")
+    after_one = first.alive()
+    others = [run.repeat(consumer="drop", items=run.plan.items) for _ in range(_SYNCS)]
+    after_all = first.alive() + sum(other.alive() for other in others)
+    if after_all > after_one:
+        yield Problem(f"{after_one} bytes of one sync were alive after it, and {after_all} after {_SYNCS} more")
+    if left := max(other.tasks_left for other in others):
+        yield Problem(f"{left} tasks were left after a sync")
