@@ -107,7 +107,7 @@ class Buffer:
         self.lent_at: int | None = None
         self.touched = False
         """Whether somebody else has written to what was lent."""
-        self._sealed = self.raw
+        self._sealed = b""
 
     def seal(self) -> None:
         """Remember what is lent."""
