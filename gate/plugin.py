@@ -6,21 +6,14 @@ Hypothesis, changes no setting, and does nothing unless it is asked.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bucketproof.request import PROFILE_NAMES, BadRequest
-from bucketproof.watch import Watch
 
 if TYPE_CHECKING:
     from bucketproof.trial import Trial
-
-_WATCH = pytest.StashKey[Watch]()
-_FOLDER = "bucketproof_watch"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,8 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.hasplugin("xdist"):
         config.addinivalue_line("markers", "xdist_group(name): tests that pytest-xdist runs in one process.")
-    if folder := getattr(config, "workerinput", {}).get(_FOLDER):
-        config.stash[_WATCH] = Watch(Path(folder), config.workerinput["workerid"])  # type: ignore[attr-defined]
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -53,28 +44,6 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     target, profile, seed = (config.getoption(f"bucketer{name}") for name in ("", "_profile", "_seed"))
     return f"bucketproof: target {target}, profile {profile}, seed {seed}"
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    if not node.config.getoption("bucketer"):
-        return
-    if _WATCH not in node.config.stash:
-        node.config.stash[_WATCH] = Watch(Path(tempfile.mkdtemp(prefix="bucketproof-")), "controller")
-    node.workerinput[_FOLDER] = str(node.config.stash[_WATCH].folder)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    watch = node.config.stash.get(_WATCH, None)
-    if error and watch:
-        watch.bury(node.gateway.id)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    watch = config.stash.get(_WATCH, None)
-    if watch and watch.worker == "controller":
-        shutil.rmtree(watch.folder, ignore_errors=True)
 
 
 def contract(config: pytest.Config) -> list[Any]:
@@ -94,9 +63,9 @@ def _trial(config: pytest.Config) -> Trial:
     chosen = select(config.getoption("bucketer_only"))
     target = resolve(config.getoption("bucketer") or "reference")
     profile = profile_named(config.getoption("bucketer_profile"))
-    trial = Trial(target, profile, config.getoption("bucketer_seed"), chosen, config.stash.get(_WATCH, None))
+    trial = Trial(target, profile, config.getoption("bucketer_seed"), chosen)
     try:
         _ = trial.smoke
     except NotABucketer as error:
-        raise BadRequest(str(error)) from error
+        raise BadRequest(f"{target.name}: {error}") from error
     return trial

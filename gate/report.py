@@ -114,8 +114,10 @@ def _no_verdict(verdict: Verdict) -> Iterator[list[str]]:
 
 
 def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
-    if any(cell.cell == "smoke" and cell.status != "pass" for cell in verdict.cells):
+    smoke = next((cell.status for cell in verdict.cells if cell.cell == "smoke"), "pass")
+    if smoke == "fail":
         yield ["The target cannot bucket a single tensor: it, or what adapts it, is wrong. No cell was judged."]
+    if smoke != "pass":
         return
     table = _Table.of(verdict)
     if table.rows:
@@ -139,9 +141,9 @@ class _Table:
         rows: dict[str, dict[str, str]] = {}
         others = []
         for cell in verdict.cells:
-            property_id, _, provenance = cell.cell.partition("[")
-            if provenance:
-                rows.setdefault(provenance[:-1], {})[property_id] = cell.status
+            property_id, _, kind = cell.cell.removesuffix("]").partition("[")
+            if kind in verdict.provenances:
+                rows.setdefault(kind, {})[property_id] = cell.status
             else:
                 others.append(cell)
         columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))

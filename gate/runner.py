@@ -18,10 +18,12 @@ import pytest
 
 from bucketproof.properties.outcome import Outcome
 from bucketproof.request import BadRequest, Request
+from bucketproof.schedule import Schedule
 from bucketproof.verdict import Verdict, environment
 
 _REFUSAL = "bucketproof: "
-_DIED_EARLY = "the process died while the target was loaded, or while it was given a single tensor"
+_EARLY_DEATH = "the process died while the target was loaded, or while it was given a single tensor"
+_DIED_EARLY = (Outcome("smoke", "error", "MUST", reason=_EARLY_DEATH),)
 
 
 class NoVerdict(RuntimeError):
@@ -68,7 +70,7 @@ def _home() -> str:
 def _distribution(workers: int) -> tuple[str, ...]:
     if not workers:
         return ()
-    # One worker dies for each campaign that kills it (see `Watch`), and each is replaced.
+    # A campaign kills one worker at most (see `Schedule`), and each is replaced.
     return ("-p", "xdist", "-n", str(workers), "--dist", "loadgroup", "--max-worker-restart", "1000")
 
 
@@ -99,8 +101,13 @@ class _Gatherer:
         self.errors: list[str] = []
         self.interrupted = False
         self.ready: set[object] = set()
+        self.schedule = Schedule()
         self.died_early = False
         self.progress = _Progress()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self) -> Schedule:
+        return self.schedule
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected([item.nodeid for item in session.items])
@@ -128,7 +135,7 @@ class _Gatherer:
     def pytest_testnodedown(self, node: object, error: object) -> None:
         if error and node not in self.ready:
             self.died_early = True
-            pytest.exit(_DIED_EARLY)
+            pytest.exit(_EARLY_DEATH)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self.interrupted = not self.died_early
@@ -148,7 +155,7 @@ class _Gatherer:
 
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
-        records = sorted(self.records.values(), key=lambda record: record["place"])
+        records = sorted(self._all_records(request.target), key=lambda record: record["place"])
         target: dict[str, Any] = records[0]["target"] if records else {"name": request.target, "origin": {}}
         return Verdict(
             target=target["name"],
@@ -157,16 +164,25 @@ class _Gatherer:
             seed=request.seed,
             environment=environment(),
             seconds=round(seconds, 3),
-            cells=(*(Outcome.from_json(record["outcome"]) for record in records), *self._missing()),
+            cells=tuple(Outcome.from_json(record["outcome"]) for record in records) or _DIED_EARLY,
             provenances={name: custody for each in records for name, custody in each["custody"].items()},
         )
 
-    def _missing(self) -> Iterator[Outcome]:
-        if self.died_early:
-            yield Outcome("smoke", "error", "MUST", reason=_DIED_EARLY)
-        for cell in self.cells:
-            if cell not in self.records:
-                yield Outcome(cell, "error", "MUST", reason="the process died before this cell was judged")
+    def _all_records(self, target: str) -> list[dict[str, Any]]:
+        """What the tests have reported, and what is known of those that could not report."""
+        lost = {_cell_of(test): _death(_cell_of(test), _cell_of(victim)) for test, victim in self.schedule.lost.items()}
+        if not lost:
+            return list(self.records.values())
+        # Only now, for it imports torch.
+        from bucketproof.trial import without_verdict
+
+        return [*self.records.values(), *without_verdict(lost, target)]
+
+
+def _death(cell: str, victim: str) -> str:
+    if cell == victim:
+        return "the process died while this cell was judged"
+    return f"not judged: the process died while {victim} was judged on the same plans"
 
 
 class _Progress:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,6 @@ from bucketproof.properties import (
 from bucketproof.report import explain
 from bucketproof.request import BadRequest, near
 from bucketproof.strategies import PROVENANCES
-from bucketproof.watch import Watch
 
 RECORD = "bucketproof"
 """The key of a test's record among its user properties, which cross process boundaries."""
@@ -39,23 +38,17 @@ class Trial:
     profile: Profile
     seed: int = 0
     cells: Sequence[Cell] = field(default_factory=cells)
-    watch: Watch | None = None
 
     @cached_property
     def smoke(self) -> Outcome:
         """Whether it can bucket a single tensor. Raises `NotABucketer`."""
-        return preflight(self.target) or Outcome("smoke", "pass", "MUST")
+        return replace(preflight(self.target) or Outcome("smoke", "pass", "MUST"), cell="smoke")
 
     def judge(self, cell: Cell) -> Outcome:
         """The verdict on one cell."""
         if self.smoke.status != "pass":
-            return _without(cell, "skipped", "not judged: the target failed smoke")
-        if self.watch is None:
-            return judge(cell, self.target, self.profile, self.seed)
-        if victim := self.watch.victim(cell.campaign):
-            return _without(cell, "error", _death(victim, cell))
-        with self.watch.judging(cell.campaign, cell.id):
-            return judge(cell, self.target, self.profile, self.seed)
+            return Outcome(cell.id, "skipped", cell.level, reason="not judged: the target failed smoke")
+        return judge(cell, self.target, self.profile, self.seed)
 
     def tests(self) -> list[Any]:
         """What to parametrise a test function with."""
@@ -87,24 +80,35 @@ class Case:
             outcome = self.trial.judge(self.cell) if self.cell else self.trial.smoke
         except NotABucketer as error:
             _refuse(self, error)
-        item.user_properties.append((RECORD, json.dumps(self._record(outcome))))
+        item.user_properties.append((RECORD, json.dumps(record(self.cell, self.trial.target, outcome))))
         _SAY[outcome.status](outcome)
 
-    def _record(self, outcome: Outcome) -> dict[str, Any]:
-        provenance = self.cell.provenance if self.cell else None
-        return {
-            "place": _place(self.cell),
-            "custody": {provenance: PROVENANCES[provenance].custody.value} if provenance else {},
-            "target": {"name": self.trial.target.name, "origin": self.trial.target.origin},
-            "outcome": outcome.to_json(),
-        }
+
+def record(cell: Cell | None, target: Target, outcome: Outcome) -> dict[str, Any]:
+    """What a verdict needs to know of a cell, as JSON has it; without a cell, of the smoke test."""
+    provenance = cell.provenance if cell else None
+    return {
+        "place": _place(cell),
+        "custody": {provenance: PROVENANCES[provenance].custody.value} if provenance else {},
+        "target": {"name": target.name, "origin": target.origin},
+        "outcome": outcome.to_json(),
+    }
 
 
-def _place(cell: Cell | None) -> tuple[int, int]:
+def without_verdict(reasons: Mapping[str, str], target: str) -> list[dict[str, Any]]:
+    """Records of cells that nobody could judge, by their ids."""
+    named = Target(target, without_verdict)
+    found = [
+        (cell, Outcome(cell.id, "error", cell.level, reason=reasons[cell.id])) for cell in cells() if cell.id in reasons
+    ]
+    return [record(cell, named, outcome) for cell, outcome in found]
+
+
+def _place(cell: Cell | None) -> tuple[int, int, str]:
     """Where the cell stands in a verdict: as the contract has it, whatever the order of judging."""
     if cell is None:
-        return -1, -1
-    return _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES)
+        return -1, -1, ""
+    return _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES), cell.id
 
 
 def _rank(name: str | None, register: Iterable[str]) -> int:
@@ -129,16 +133,6 @@ def select(only: Iterable[str]) -> tuple[Cell, ...]:
 
 def _names(cell: Cell) -> tuple[str, str, str]:
     return cell.property.id.partition(".")[0], cell.property.id, cell.id
-
-
-def _without(cell: Cell, status: Any, reason: str) -> Outcome:
-    return Outcome(cell.id, status, cell.property.level, reason=reason)
-
-
-def _death(victim: str, cell: Cell) -> str:
-    if victim == cell.id:
-        return "the process died while this cell was judged"
-    return f"not judged: the process died while {victim} was judged on the same plans"
 
 
 def _refuse(case: Case, error: NotABucketer) -> None:

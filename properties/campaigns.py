@@ -163,5 +163,6 @@ def _castable(promises: Promises) -> Fit | None:
 def _as_castable(item: Item) -> Item:
     if item.dtype in ("float32", "bfloat16", "float16", "float64"):
         return item
-    admits = PROVENANCES[item.provenance].domain.admits(item.shape, "float32")
-    return replace(item, dtype="float32", **({} if admits else {"provenance": "fresh", "ops": ()}), layout="contiguous")
+    if not PROVENANCES[item.provenance].domain.admits(item.shape, "float32"):
+        item = replace(item, provenance="fresh", ops=())
+    return replace(item, dtype="float32", layout="contiguous")

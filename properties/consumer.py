@@ -11,7 +11,7 @@ import ctypes
 import gc
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.properties.buckets import pairs_of
-from bucketproof.properties.evidence import Facts, Span, bits, facts, watch
+from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, watch
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
@@ -42,7 +42,7 @@ class Consumer:
             working=self._producer_at_work,
             suspending=self._suspending,
         )
-        self.cancel = lambda: None
+        self.cancel: Callable[[], object] = lambda: None
         """Cancels the consuming task, if there is one."""
         self._watched: list[StorageWeakRef] = []
         self._waiting: dict[str, deque[int]] = defaultdict(deque)
@@ -122,7 +122,7 @@ class Consumer:
     def _is_kept(self, seen: Facts, index: int) -> bool:
         given = self.run.handed_over[index].facts
         same = (seen.storage_id, seen.span) == (given.storage_id, given.span)
-        return same and not self._watched[index].expired()  # else the address came round again
+        return same and alive(self._watched[index])  # else the address came round again
 
     def _dispose(self, bucket: Any, noted: _Noted) -> None:
         if self.run.plan.consumer == "hold":
@@ -131,7 +131,7 @@ class Consumer:
         mine = [(delivered, tensor) for delivered, tensor in noted if self._is_the_consumers(delivered)]
         if self.run.plan.consumer == "clear":
             for _, tensor in mine:
-                tensor.untyped_storage().fill_(POISON)  # type: ignore[no-untyped-call]
+                tensor.untyped_storage().fill_(POISON)  # type: ignore[attr-defined]
             if hasattr(bucket, "clear"):
                 bucket.clear()
         self._dropped.extend((delivered.bucket, watch(tensor)) for delivered, tensor in mine)
@@ -153,9 +153,9 @@ class Consumer:
 
     def _look_for_stale(self) -> None:
         """The producer is advanced: whatever was dropped should be gone."""
-        if self._dropped and any(not ref.expired() for _, ref in self._dropped):
+        if self._dropped and any(alive(ref) for _, ref in self._dropped):
             gc.collect()  # what only a cycle held is not kept
-            self.run.stale.extend(bucket for bucket, ref in self._dropped if not ref.expired())
+            self.run.stale.extend(bucket for bucket, ref in self._dropped if alive(ref))
         self._dropped.clear()
 
     def finish(self) -> None:
@@ -185,11 +185,11 @@ class Consumer:
     def _look_for_pinned(self) -> None:
         """Find storages of hand-overs that live on, though the producer has let go and no bucket is made of them."""
         needed = {tensor.untyped_storage()._cdata for _, noted in self._held for _, tensor in noted}
-        alive = {i: ref for i, ref in enumerate(self._watched) if ref.cdata not in needed and not ref.expired()}
-        if alive:
+        living = {i: ref for i, ref in enumerate(self._watched) if ref.cdata not in needed and alive(ref)}
+        if living:
             gc.collect()  # what only a cycle held is not pinned
         given = self.run.handed_over
-        self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in alive.items() if not ref.expired()}
+        self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in living.items() if alive(ref)}
 
 
 def _at(span: Span) -> tuple[int, int]:

@@ -6,6 +6,7 @@ the lists and the tests.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -62,13 +63,13 @@ class Cell:
     provenance: str | None = None
     """The provenance that is judged, if the property is judged for each."""
 
-    @property
+    @builtins.property  # the field of that name hides it
     def id(self) -> str:
         """`aliasing.survives-overwrite[detach]`, `values.order[long-stream]`, or the property's id alone."""
         alone = not self.property.custodies and self.campaign == self.property.campaigns[0]
         return self.property.id if alone else f"{self.property.id}[{self.campaign}]"
 
-    @property
+    @builtins.property
     def level(self) -> Level:
         """Whether it must hold."""
         return self.property.level

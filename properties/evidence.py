@@ -78,11 +78,11 @@ def facts(tensor: torch.Tensor) -> Facts:
 
 
 def _span(tensor: torch.Tensor, start: int) -> Span:
-    first = start + tensor.storage_offset() * tensor.itemsize
+    first = start + int(tensor.storage_offset()) * tensor.itemsize
     if tensor.numel() == 0:
         return Span(first, first)
     reach = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-    return Span(first, first + (reach + 1) * tensor.itemsize)
+    return Span(first, first + int(reach + 1) * tensor.itemsize)
 
 
 def bits(tensor: torch.Tensor) -> bytes:
@@ -94,6 +94,11 @@ def bits(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
     flat = flat.clone(memory_format=torch.contiguous_format).view(-1)
     return flat.view(torch.uint8).cpu().numpy().tobytes()
+
+
+def alive(ref: StorageWeakRef) -> bool:
+    """Whether a storage that is watched is still there."""
+    return not bool(ref.expired())
 
 
 def watch(tensor: torch.Tensor) -> StorageWeakRef:

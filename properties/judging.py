@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis import seed as hypothesis_seed
@@ -136,7 +137,7 @@ def _explore(
     *phases: Phase,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
-    explore = given(drawn_for(campaign, target.promises))(look)
+    explore: Any = given(drawn_for(campaign, target.promises))(look)
     examples = max(1, int(profile.examples * share_of(campaign)))
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.

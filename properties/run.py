@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from bucketproof.properties.evidence import Facts, Span
+from bucketproof.properties.evidence import Facts, Span, alive
 from bucketproof.properties.ledger import Copy
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
@@ -164,7 +164,7 @@ class Run:
 
     def alive(self) -> int:
         """Bytes that were handed over or allocated in this run and are still alive."""
-        return sum(nbytes for ref, nbytes in self.watched if not ref.expired())
+        return sum(nbytes for ref, nbytes in self.watched if alive(ref))
 
     def matched(self) -> Iterator[tuple[Delivered, HandOver]]:
         """What was delivered, with the hand-over it is."""

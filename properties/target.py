@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bucketproof.properties.limits import Hang, time_limit
 from bucketproof.properties.promises import DEFAULT, Promises
 
 
@@ -30,9 +31,10 @@ class Target:
     def is_async(self) -> bool:
         """Whether it is asynchronous, found out on an empty stream that nobody advances."""
         try:
-            result = self.call([], 1)
-        except Exception:
-            return False  # it will raise again, where it is judged
+            with time_limit():
+                result = self.call([], 1)
+        except (Exception, Hang):
+            return False  # it will do so again, where it is judged
         if inspect.iscoroutine(result):
             result.close()
             return True

@@ -219,7 +219,7 @@ def _inference(nbytes: int) -> torch.Tensor:
 
 
 def _shared(nbytes: int) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(nbytes))  # type: ignore[call-overload, no-any-return]
+    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(nbytes))
 
 
 def _mapped(nbytes: int) -> torch.Tensor:

@@ -109,6 +109,11 @@ def plans_of(id: str) -> Iterator[Plan]:
         yield Plan((replace(item, seed=number),), bucket_bytes=512, lenders=(Lender(*lender),), grad_mode=mode)
 
 
+def some_plans_of(id: str) -> Iterator[Plan]:
+    """A few plans of every layout, for what does not depend on the dtype."""
+    return itertools.islice(plans_of(id), 0, None, 7)
+
+
 def hand_over(stream: Stream) -> torch.Tensor:
     """The first weight of a stream. Nothing of it is held here."""
     with MODES[stream.plan.grad_mode]():
@@ -248,7 +253,7 @@ def test_a_provenance_has_the_custody_that_it_says(id):
 
 @pytest.mark.parametrize("id", ids(Custody.LENT, Custody.OWNED, Custody.PARTIAL))
 def test_the_producer_does_not_hold_the_object_it_hands_over(id):
-    is_shown_for_all(plans_of(id), is_another_object)
+    is_shown_for_all(some_plans_of(id), is_another_object)
 
 
 @pytest.mark.parametrize("id", ids())
@@ -320,7 +325,7 @@ def test_an_exact_cover_is_all_of_its_buffer_whatever_the_lenders_size():
 
 @pytest.mark.parametrize("id", [each for each in ids() if each not in EXPORTED])
 def test_the_suite_exports_no_memory_and_so_leaves_it_as_torch_made_it(id):
-    for plan in plans_of(id):
+    for plan in some_plans_of(id):
         stream = Stream(plan)
         tensor = hand_over(stream)
         assert tensor.untyped_storage().resizable(), plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from bucketproof.strategies.custody import Custody
@@ -41,7 +43,7 @@ def owned_chain(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tenso
     return memory.take(shape, dtype)
 
 
-_AS_LONG_AS_ALL_FIT = {"dtypes": REINTERPRETED, "min_dims": 2, "empty": False}
+_AS_LONG_AS_ALL_FIT: dict[str, Any] = {"dtypes": REINTERPRETED, "min_dims": 2, "empty": False}
 provenance("chain", Custody.LENT, layouts="dense", **_AS_LONG_AS_ALL_FIT)(chain)
 provenance("partial-chain", Custody.PARTIAL, layouts="dense", **_AS_LONG_AS_ALL_FIT)(partial_chain)
 provenance("owned-chain", Custody.OWNED, layouts="none", **_AS_LONG_AS_ALL_FIT)(owned_chain)

@@ -104,7 +104,7 @@ def unsafe_chunk(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tens
 @view("dlpack", partial=False, layouts="plain")
 def dlpack(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """Memory that another library exports through DLPack."""
-    return torch.from_dlpack(memory.take(shape, dtype).detach())
+    return torch.utils.dlpack.from_dlpack(memory.take(shape, dtype).detach())
 
 
 @view("numpy", partial=False, layouts="plain")
@@ -118,7 +118,7 @@ def from_numpy(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor
 def frombuffer(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The memory of an object with Python's buffer protocol."""
     raw = memory.take(shape, dtype).view(-1).view(torch.uint8).numpy()
-    return torch.frombuffer(memoryview(raw), dtype=dtype).view(shape)
+    return torch.frombuffer(memoryview(raw.data), dtype=dtype).view(shape)
 
 
 _NUMPY = {

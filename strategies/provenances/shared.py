@@ -12,6 +12,10 @@ from bucketproof.strategies.provenances.hidden import numpy_of
 from bucketproof.strategies.provenances.registry import provenance
 
 
+class _Module(torch.nn.Module):
+    weight: torch.nn.Parameter
+
+
 @provenance("state_dict", Custody.SHARED, dtypes=DIFFERENTIABLE)
 def state_dict(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """An entry of a live module's `state_dict`."""
@@ -23,8 +27,7 @@ def state_dict(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor
 @provenance("live-parameter", Custody.SHARED, dtypes=DIFFERENTIABLE)
 def live_parameter(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A live module's parameter itself."""
-    parameter: torch.nn.Parameter = _module(shape, dtype, memory).weight
-    return parameter
+    return _module(shape, dtype, memory).weight
 
 
 @provenance("tied", Custody.SHARED)
@@ -56,8 +59,8 @@ def exported_to_numpy(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch
     return tensor
 
 
-def _module(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.nn.Module:
-    module = torch.nn.Module()
+def _module(shape: Shape, dtype: torch.dtype, memory: Memory) -> _Module:
+    module = _Module()
     module.weight = torch.nn.Parameter(memory.fresh(shape, dtype))
     memory.hold(module)
     return module

@@ -39,7 +39,7 @@ def select(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
 @view("split", min_dims=1, empty=False)
 def split(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The second part of a `split`."""
-    return memory.take((2 * shape[0], *shape[1:]), dtype).split(shape[0])[1]
+    return torch.split(memory.take((2 * shape[0], *shape[1:]), dtype), shape[0])[1]
 
 
 @view("chunk", min_dims=1, empty=False)

@@ -1,0 +1,7 @@
+"""`python -m bucketproof` is `bucketproof`."""
+
+import sys
+
+from bucketproof.cli import main
+
+sys.exit(main())
