@@ -6,6 +6,7 @@ Hypothesis, changes no setting, and does nothing unless it is asked.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,10 @@ from bucketproof.request import PROFILE_NAMES, BadRequest
 
 if TYPE_CHECKING:
     from bucketproof.trial import Trial
+
+
+CAMPAIGNS = "bucketproof_campaigns"
+"""The key under which a worker is told the file in which to note the campaign of each test, a line each."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +49,13 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     target, profile, seed = (config.getoption(f"bucketer{name}") for name in ("", "_profile", "_seed"))
     return f"bucketproof: target {target}, profile {profile}, seed {seed}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if note := getattr(session.config, "workerinput", {}).get(CAMPAIGNS):
+        marks = [item.get_closest_marker("xdist_group") for item in session.items]
+        Path(note).write_text("\n".join(mark.args[0] for mark in marks if mark), encoding="utf-8")
 
 
 def contract(config: pytest.Config) -> list[Any]:

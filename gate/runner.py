@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bucketproof.plugin import CAMPAIGNS
 from bucketproof.properties.outcome import Outcome
 from bucketproof.request import BadRequest, Request
 from bucketproof.schedule import Schedule
@@ -33,10 +34,10 @@ class NoVerdict(RuntimeError):
 def run(request: Request) -> Verdict:
     """Judge the target. Raises `BadRequest`, `NoVerdict` or `KeyboardInterrupt`."""
     started = time.perf_counter()
-    gatherer = _Gatherer()
-    with _cut_off(), redirect_stdout(StringIO()) as said:
-        code = pytest.main(_arguments(request), plugins=[gatherer])
-    gatherer.check(code, said.getvalue())
+    with _cut_off() as scratch, redirect_stdout(StringIO()) as said:
+        gatherer = _Gatherer(scratch)
+        pytest.main(_arguments(request), plugins=[gatherer])
+    gatherer.check(said.getvalue())
     return gatherer.verdict(request, time.perf_counter() - started)
 
 
@@ -71,12 +72,12 @@ def _distribution(workers: int) -> tuple[str, ...]:
     if not workers:
         return ()
     # A campaign kills one worker at most (see `Schedule`), and each is replaced.
-    return ("-p", "xdist", "-n", str(workers), "--dist", "loadgroup", "--max-worker-restart", "1000")
+    return ("-p", "xdist", "-n", str(workers), "--max-worker-restart", "1000")
 
 
 @contextmanager
-def _cut_off() -> Iterator[None]:
-    """Without the host's settings for pytest, without its plugins, and with its folder left alone."""
+def _cut_off() -> Iterator[Path]:
+    """Without the host's settings for pytest, without its plugins, and with a folder of its own to write to."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="bucketproof-") as scratch:
         for name in [name for name in os.environ if name.startswith("PYTEST_")]:
@@ -85,7 +86,7 @@ def _cut_off() -> Iterator[None]:
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = scratch
         os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"
         try:
-            yield
+            yield Path(scratch)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -94,7 +95,8 @@ def _cut_off() -> Iterator[None]:
 class _Gatherer:
     """A plugin of the controlling process, which takes the cells' records from the tests' reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
         self.records: dict[str, dict[str, Any]] = {}
         self.cells: tuple[str, ...] = ()
         self.refusals: list[str] = []
@@ -113,9 +115,18 @@ class _Gatherer:
         self._collected([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[CAMPAIGNS] = str(self._campaigns_of(node))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self.ready.add(node)
+        campaigns = self._campaigns_of(node).read_text(encoding="utf-8").split("\n")
+        self.schedule.campaigns.update(zip(ids, campaigns, strict=False))
         self._collected(ids)
+
+    def _campaigns_of(self, node: Any) -> Path:
+        return self._scratch / str(node.gateway.id)
 
     def _collected(self, ids: list[str]) -> None:
         self.cells = self.cells or tuple(map(_cell_of, ids))
@@ -143,7 +154,7 @@ class _Gatherer:
     def pytest_internalerror(self, excrepr: object) -> None:
         self.errors.append(str(excrepr))
 
-    def check(self, code: int, said: str) -> None:
+    def check(self, said: str) -> None:
         """Raise what kept the run from a verdict."""
         self.progress.clear()
         if self.refusals:
@@ -155,7 +166,7 @@ class _Gatherer:
 
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
-        records = sorted(self._all_records(request.target), key=lambda record: record["place"])
+        records = sorted(self._all_records(request.target), key=lambda record: tuple(record["place"]))
         target: dict[str, Any] = records[0]["target"] if records else {"name": request.target, "origin": {}}
         return Verdict(
             target=target["name"],
@@ -204,7 +215,7 @@ class _Progress:
 
 
 def _cell_of(nodeid: str) -> str:
-    """The part of a node id in its outermost brackets; pytest-xdist puts the group behind them."""
+    """The part of a node id in its outermost brackets."""
     return nodeid[nodeid.index("[") + 1 : nodeid.rindex("]")]
 
 

@@ -1,6 +1,7 @@
 """Which worker judges what: whole campaigns, for their cells share their runs.
 
-pytest-xdist could do so itself (`--dist loadgroup`), but would hand the test that a worker died of to the next worker.
+pytest-xdist has groups of tests, too (`--dist loadgroup`), but hands a test that a worker died of to the next worker;
+and as of its version 3.8, pytest 9.2 does not let it see the groups.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Schedule:
     def __init__(self) -> None:
         self.lost: dict[str, str] = {}
         """Tests that will not run, each with the one that their worker died of."""
+        self.campaigns: dict[str, str] = {}
+        """The campaign of each test."""
         self._tests: list[str] | None = None
         self._waiting: deque[list[int]] = deque()
         self._given: dict[Node, list[int]] = {}
@@ -96,13 +99,8 @@ class Schedule:
             node.shutdown()
 
     def _campaigns(self, tests: Sequence[int]) -> list[list[int]]:
-        return [list(campaign) for _, campaign in groupby(tests, lambda index: _campaign_of(self._test(index)))]
+        return [list(campaign) for _, campaign in groupby(tests, lambda index: self.campaigns[self._test(index)])]
 
     def _test(self, index: int) -> str:
         assert self._tests is not None
         return self._tests[index]
-
-
-def _campaign_of(test: str) -> str:
-    """With `--dist loadgroup`, pytest-xdist puts the group behind the test's id."""
-    return test.rpartition("@")[2]

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 from bucketproof import reference
-from bucketproof.properties import Target
+from bucketproof.properties import Promises, Target
+from bucketproof.properties.adapters import packer
 from bucketproof.reference import released
 from bucketproof.request import BadRequest, near, told
 
@@ -26,8 +27,21 @@ BUILT_IN = {
     "always-clone": "always_clone",
     "storage-size": "storage_size",
     "base-guard": "base_guard",
+    "sync-generator": "get_named_tensor_buckets_sync",
+    "class-iterator": "ClassIterator",
+    "mapping-buckets": "mapping_buckets",
+    "flush-when-full": "flush_when_full",
+    "copy-on-arrival": "copy_on_arrival",
+    "copy-at-flush": "copy_at_flush",
+    "aligned-packer": "pack_aligned",
 }
-"""Name of each built-in target, and of its bucketer in `bucketproof.reference`."""
+"""Name of each built-in target, and of its bucketer (or, of a packer, its first half) in `bucketproof.reference`."""
+
+_PROMISES = {
+    "mapping-buckets": Promises(duplicates="error"),
+    "copy-on-arrival": Promises(copies="always"),
+    "copy-at-flush": Promises(copies="always", retention="at-flush"),
+}
 
 _HOW = "say package.module:attribute or path/to/file.py:attribute"
 
@@ -55,7 +69,9 @@ def _built_in(name: str) -> Target:
     if name not in BUILT_IN:
         hint = near(name, BUILT_IN) or f": there are {', '.join(BUILT_IN)}"
         raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
-    return Target(name, getattr(reference, BUILT_IN[name]))
+    if name == "aligned-packer":
+        return packer(reference.pack_aligned, reference.unpack_aligned, name=name)
+    return Target(name, getattr(reference, BUILT_IN[name]), _PROMISES.get(name, Promises()))
 
 
 def _released(spec: str) -> Target:

@@ -1,7 +1,7 @@
 """The contract of a weight-sync bucketer, and how it is judged."""
 
 # Importing a family registers its properties; the order is the order of the matrix.
-from bucketproof.properties import aliasing, ownership, values, boundaries, memory, lifecycle  # noqa: F401, I001
+from bucketproof.properties import aliasing, ownership, values, boundaries, memory, lifecycle, packing  # noqa: F401, I001
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells, contract
 from bucketproof.properties.buckets import NotABucketer
 from bucketproof.properties.execute import execute

@@ -21,6 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from bucketproof.properties.buckets import pairs_of
 from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, watch
 from bucketproof.properties.ledger import Ledger
+from bucketproof.properties.payload import Unpacked
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
@@ -85,13 +86,16 @@ class Consumer:
         """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
         pending = self._undelivered.values()
         always = self.run.promises.copies == "always"
-        owed = sum(each.facts.nbytes for each in pending if always or not each.keep_owed)
+        padding = self.run.promises.padding or 0
+        owed = sum(each.facts.nbytes + padding for each in pending if always or not each.keep_owed)
         self.run.peaks.append((live, owed, max((each.facts.nbytes for each in pending), default=0)))
 
     def receive(self, bucket: Any) -> None:
         """Take a bucket and note what there is to note."""
         number = len(self.run.buckets)
         pairs = pairs_of(bucket, number)
+        if isinstance(bucket, Unpacked):
+            self.run.packings.append(bucket.packing)
         self.run.buckets.append(Bucket(self.stream.pulled))
         self.run.events.append(Event("delivered", number))
         self.look_around(f"while bucket {number} was consumed")

@@ -46,6 +46,8 @@ class Property:
 
     def unpromised(self, promises: Promises) -> str | None:
         """The promise that would have to be made for this to be judged, if one is missing."""
+        if promises.scope and self.id.partition(".")[0] not in promises.scope:
+            return f"the target answers for {', '.join(promises.scope)} alone"
         for name, values in self.needs.items():
             made = getattr(promises, name)
             if made in (None, ()) or (values and made not in values):

@@ -47,6 +47,11 @@ class Ledger(TorchDispatchMode):
         """This storage is the consumer's now."""
         self._own.pop(storage_id, None)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to import torch's compiler, which takes seconds, only so that it skips what nobody compiles."""
+        return False
+
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """While the producer works. Its operators pay nothing."""

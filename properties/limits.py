@@ -17,8 +17,8 @@ class Hang(BaseException):
 
 
 @contextmanager
-def time_limit(seconds: float = SECONDS) -> Iterator[None]:
-    """Raise `Hang` in here once the time is over, and again each second for a target that swallows it.
+def time_limit(seconds: float | None = None) -> Iterator[None]:
+    """Raise `Hang` in here once the time is over (by default `SECONDS`), and again each second if it is swallowed.
 
     Where there are no alarm signals, and outside the main thread, there is no limit.
     """
@@ -26,7 +26,7 @@ def time_limit(seconds: float = SECONDS) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS if seconds is None else seconds, 1.0)
     try:
         yield
     finally:

@@ -28,7 +28,8 @@ def _total(run: Run) -> int:
     return sum(map(run.size, range(len(run.plan.items))))
 
 
-@contract("memory.released-after-flush", campaigns=["dropped"])
+# Whoever hands over all buckets at the end has no bucket that could be kept while the producer is advanced.
+@contract("memory.released-after-flush", campaigns=["dropped"], needs={"lookahead": ()})
 def released_after_flush(run: Run) -> Iterator[Problem]:
     """Nothing of a flushed bucket is kept once the consumer dropped it and the producer is advanced."""
     for bucket in sorted(set(run.stale)):
@@ -45,7 +46,7 @@ def lookahead(run: Run) -> Iterator[Problem]:
         reached = max([reached, *(1 + d.index for d in run.members(number) if d.index is not None)])
         if bucket.pulled - reached > (run.promises.lookahead or 0):
             yield Problem(
-                f"{bucket.pulled} items were pulled before bucket {number} was yielded, which needs {reached}"
+                f"{bucket.pulled} items were pulled before bucket {number} came, which needs {reached}"
             )
             return
 

@@ -14,6 +14,9 @@ Copies = Literal["when-needed", "always"]
 Bound = Literal["hard", "strict", "soft"]
 Oversize = Literal["singleton", "split", "direct", "error"]
 
+FAMILIES = ("aliasing", "ownership", "values", "boundaries", "memory", "lifecycle", "packing", "device")
+"""The families of properties."""
+
 _VALUES: dict[str, tuple[Any, ...]] = {
     "retention": ("on-arrival", "at-flush", "producer-owns"),
     "copies": ("when-needed", "always"),
@@ -52,15 +55,26 @@ class Promises:
     """How many items beyond a bucket may be pulled before it is yielded."""
     atomic_groups: tuple[tuple[str, ...], ...] = ()
     """Suffixes of names that belong together: `(("q_proj", "k_proj"),)` keeps these two of a layer in one bucket."""
+    padding: int | None = None
+    """Bytes that a packer's payload may have beside those of each item, to align it; None for what packs nothing."""
+    scope: tuple[str, ...] = ()
+    """The families of properties that it answers for, if it is but a part of a bucketer; none for all."""
 
     def __post_init__(self) -> None:
         for name, values in _VALUES.items():
             value = getattr(self, name)
             if value is not None and value not in values:
                 raise ValueError(f"promise {name}={value!r} is none of {', '.join(map(repr, values))}, or None")
-        if self.lookahead is not None and (not isinstance(self.lookahead, int) or self.lookahead < 0):
-            raise ValueError(f"promise lookahead={self.lookahead!r} is no number of items; give 0, 1, … or None")
+        for name, unit in (("lookahead", "items"), ("padding", "bytes")):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ValueError(f"promise {name}={value!r} is no number of {unit}; give 0, 1, … or None")
+        self._check_scope()
         self._check_groups()
+
+    def _check_scope(self) -> None:
+        if isinstance(self.scope, str) or set(self.scope) - set(FAMILIES):
+            raise ValueError(f"promise scope={self.scope!r} must be a tuple of some of {', '.join(map(repr, FAMILIES))}")
 
     def _check_groups(self) -> None:
         for group in self.atomic_groups:

@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.properties.evidence import Facts, Span, alive
 from bucketproof.properties.ledger import Copy
+from bucketproof.properties.payload import Packing
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan
@@ -128,6 +129,8 @@ class Run:
     """Whether the consuming task ended as a cancelled task does."""
     interrupted: bool = False
     """Whether the consuming task was cancelled, as planned."""
+    packings: list[Packing] = field(default_factory=list)
+    """What a packer did to each bucket."""
     tasks_left: int = 0
     """Tasks that were there when the sync was over, and had not been before."""
     asynchronous: bool = False

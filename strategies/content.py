@@ -37,7 +37,7 @@ _FINITE = {"float16": ~0x6000, "float32": ~0x6000_0000, "float64": ~0x6000_0000_
 
 def pattern(nbytes: int, seed: int) -> torch.Tensor:
     """`nbytes` bytes (uint8, one dimension), the same for the same seed. Not to be written to."""
-    start = 4 * (seed * _STRIDE % _WORDS)
+    start = 4 * ((seed + 1) * _STRIDE % _WORDS)  # not with the word that is zero, which is what fresh memory holds
     if start + nbytes <= len(_BITS):
         return _BITS[start : start + nbytes]
     return _BITS.roll(-start).repeat(1 + nbytes // len(_BITS))[:nbytes]

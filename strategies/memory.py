@@ -199,11 +199,13 @@ class Lending:
             return nbytes
         if self._plan.size == "bucket" and nbytes < self._bucket_bytes <= _LARGEST:
             return int(self._bucket_bytes)
-        return 1 << (nbytes + _SPARE).bit_length()
+        return max(_ROOMY, 1 << (nbytes + _SPARE).bit_length())
 
 
 _SPARE = 32
 """Bytes by which a larger buffer is larger, at the least: two elements of the largest dtype."""
+_ROOMY = 1 << 11
+"""Bytes that a larger buffer has at the least: weights of other sizes come to lie in it one after the other."""
 _LARGEST = 1 << 16
 """Bytes above which no buffer of the bucket's size is made: a limit can be huge, a test's memory is not."""
 _TURNS: dict[str, int | None] = {"buffer": 1, "ping-pong": 2, "ring": 4, "per-dtype": 1, "module": None}
