@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 from bucketproof.lists import LISTS
 from bucketproof.output import destination
 from bucketproof.report import Style, render
-from bucketproof.request import PROFILE_NAMES, BadRequest, Request
+from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, Request
 from bucketproof.runner import NoVerdict, run
 
 
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    request = Request(options.target, options.profile, options.seed, tuple(options.only), options.workers)
+    target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target
+    request = Request(target, options.profile, options.seed, tuple(options.only), options.workers)
     with destination(options.json) if options.json else nullcontext(_nowhere) as write:
         verdict = run(request)
         write(verdict.to_json())
@@ -97,12 +98,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_check(commands: Any) -> None:
     check = _add(commands, "check", _check, "judge a bucketer", _EXITS)
-    check.add_argument(
+    judged = check.add_mutually_exclusive_group()
+    judged.add_argument(
         "target",
         nargs="?",
         default="reference",
         metavar="TARGET",
         help="package.module:attr, path/to/file.py:attr, or a name from `bucketproof list targets`",
+    )
+    judged.add_argument(
+        "--compaction",
+        metavar="ATTR",
+        help="judge a lone compaction function, named in the same way, by aliasing, ownership and values",
     )
     check.add_argument("--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)")
     check.add_argument("--seed", type=int, default=0, metavar="N", help="what to draw (default: 0)")

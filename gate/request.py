@@ -9,6 +9,9 @@ from difflib import get_close_matches
 PROFILE_NAMES = ("smoke", "gate", "nightly")
 """The names of `bucketproof.properties.PROFILES`, which cannot be had without importing Hypothesis."""
 
+COMPACTION = "compaction="
+"""What the name of a lone compaction function begins with, where targets are named."""
+
 _LONGEST = 300
 
 

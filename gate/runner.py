@@ -24,6 +24,7 @@ from bucketproof.verdict import Verdict, environment
 
 _REFUSAL = "bucketproof: "
 _EARLY_DEATH = "the process died while the target was loaded, or while it was given a single tensor"
+_ENDED = "the run ended before this cell was judged"
 _DIED_EARLY = (Outcome("smoke", "error", "MUST", reason=_EARLY_DEATH),)
 
 
@@ -99,6 +100,7 @@ class _Gatherer:
         self._scratch = scratch
         self.records: dict[str, dict[str, Any]] = {}
         self.cells: tuple[str, ...] = ()
+        self.failed: dict[str, str] = {}
         self.refusals: list[str] = []
         self.errors: list[str] = []
         self.interrupted = False
@@ -137,10 +139,13 @@ class _Gatherer:
             (self.refusals if line.startswith(_REFUSAL) else self.errors).append(line)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        cell = _cell_of(report.nodeid)
         for key, value in report.user_properties:
             if key == "bucketproof":
-                self.records[_cell_of(report.nodeid)] = json.loads(str(value))
+                self.records[cell] = json.loads(str(value))
                 self.progress.show(len(self.records), len(self.cells))
+        if report.failed:
+            self.failed[cell] = f"the suite itself failed: {_last_words(str(report.longrepr))}"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
@@ -149,7 +154,8 @@ class _Gatherer:
             pytest.exit(_EARLY_DEATH)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self.interrupted = not self.died_early
+        # pytest, too, raises kinds of it: to leave early, or after errors of collection.
+        self.interrupted = excinfo.type is KeyboardInterrupt
 
     def pytest_internalerror(self, excrepr: object) -> None:
         self.errors.append(str(excrepr))
@@ -162,12 +168,13 @@ class _Gatherer:
         if self.interrupted:
             raise KeyboardInterrupt
         if self.errors or not (self.cells or self.died_early):
-            raise NoVerdict(f"the suite itself failed: {_last_line(self.errors[0] if self.errors else said)}")
+            raise NoVerdict(f"the suite itself failed: {_last_words(self.errors[0] if self.errors else said)}")
 
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
         records = sorted(self._all_records(request.target), key=lambda record: tuple(record["place"]))
-        target: dict[str, Any] = records[0]["target"] if records else {"name": request.target, "origin": {}}
+        known = [record["target"] for record in self.records.values()]
+        target: dict[str, Any] = known[0] if known else {"name": request.target, "origin": {}}
         return Verdict(
             target=target["name"],
             origin=target["origin"],
@@ -180,14 +187,19 @@ class _Gatherer:
         )
 
     def _all_records(self, target: str) -> list[dict[str, Any]]:
-        """What the tests have reported, and what is known of those that could not report."""
-        lost = {_cell_of(test): _death(_cell_of(test), _cell_of(victim)) for test, victim in self.schedule.lost.items()}
-        if not lost:
+        """What the tests have reported, and what is known of those that did not."""
+        if not (missing := self._missing()):
             return list(self.records.values())
         # Only now, for it imports torch.
         from bucketproof.trial import without_verdict
 
-        return [*self.records.values(), *without_verdict(lost, target)]
+        return [*self.records.values(), *without_verdict(missing, target)]
+
+    def _missing(self) -> dict[str, str]:
+        """The cells that have no record, and why."""
+        lost = {_cell_of(test): _death(_cell_of(test), _cell_of(victim)) for test, victim in self.schedule.lost.items()}
+        reasons = {**dict.fromkeys(self.cells, _ENDED), **self.failed, **lost}
+        return {cell: reason for cell, reason in reasons.items() if cell not in self.records}
 
 
 def _death(cell: str, victim: str) -> str:
@@ -219,6 +231,8 @@ def _cell_of(nodeid: str) -> str:
     return nodeid[nodeid.index("[") + 1 : nodeid.rindex("]")]
 
 
-def _last_line(text: str) -> str:
+def _last_words(text: str) -> str:
+    """What an exception said, out of pytest's account of it, or whatever was said last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return (errors or lines or ["it said nothing"])[-1]

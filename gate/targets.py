@@ -4,6 +4,7 @@ reference                      a built-in one, see `BUILT_IN`
 package.module:attribute       importable from here, as with `python -m`
 path/to/file.py:attribute      loaded from its file, as if it were run as a script
 package@version[:which]        as published by another project, taken from its wheel
+compaction=module:attribute    a lone compaction function, named as any other target
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from types import ModuleType
 
 from bucketproof import reference
 from bucketproof.properties import Promises, Target
-from bucketproof.properties.adapters import packer
+from bucketproof.properties.adapters import compaction, packer
 from bucketproof.reference import released
-from bucketproof.request import BadRequest, near, told
+from bucketproof.request import COMPACTION, BadRequest, near, told
 
 BUILT_IN = {
     "reference": "get_named_tensor_buckets",
@@ -48,6 +49,8 @@ _HOW = "say package.module:attribute or path/to/file.py:attribute"
 
 def resolve(text: str) -> Target:
     """The target that `text` names. Raises `BadRequest`."""
+    if text.startswith(COMPACTION):
+        return _compaction(text)
     place, _, attribute = text.rpartition(":")
     if place.endswith(".py"):
         return _target(text, _run(Path(place)), attribute)
@@ -63,6 +66,11 @@ def resolve(text: str) -> Target:
 def describe(name: str) -> str:
     """What a built-in target is, in one sentence."""
     return (getattr(reference, BUILT_IN[name]).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+def _compaction(text: str) -> Target:
+    function = resolve(text.removeprefix(COMPACTION))
+    return compaction(function.call, name=text)  # type: ignore[arg-type]
 
 
 def _built_in(name: str) -> Target:

@@ -98,10 +98,11 @@ def record(cell: Cell | None, target: Target, outcome: Outcome) -> dict[str, Any
 def without_verdict(reasons: Mapping[str, str], target: str) -> list[dict[str, Any]]:
     """Records of cells that nobody could judge, by their ids."""
     named = Target(target, without_verdict)
-    found = [
-        (cell, Outcome(cell.id, "error", cell.level, reason=reasons[cell.id])) for cell in cells() if cell.id in reasons
+    by_id = {cell.id: cell for cell in cells()}
+    return [
+        record(by_id.get(id), named, Outcome(id, "error", by_id[id].level if id in by_id else "MUST", reason=reason))
+        for id, reason in reasons.items()
     ]
-    return [record(cell, named, outcome) for cell, outcome in found]
 
 
 def _place(cell: Cell | None) -> tuple[int, int, str]:

@@ -120,6 +120,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "cancellation": _ending("cancel", iterables=("async-generator",)),
     "reusable": _ending("completed", "error", "close"),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS),
+    "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
 }
 
 

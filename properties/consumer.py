@@ -104,8 +104,14 @@ class Consumer:
         del pairs
         self.run.delivered.extend(delivered for delivered, _ in noted)
         self._read_again("held", self._held[-1:])
-        self.stream.delivered(min(self._undelivered, default=self.stream.pulled))
-        self._dispose(bucket, noted)
+        self.stream.delivered(self._all_delivered_before())
+        self._held.append((bucket, noted))
+        del bucket, noted
+        if self.run.plan.consumer != "hold":
+            self.drop(written=self.run.plan.consumer == "clear")
+
+    def _all_delivered_before(self) -> int:
+        return min(self._undelivered, default=self.stream.pulled)
 
     def _note(self, bucket: int, name: str, tensor: torch.Tensor, lent: list[Span]) -> Delivered:
         seen = facts(tensor)
@@ -128,17 +134,21 @@ class Consumer:
         same = (seen.storage_id, seen.span) == (given.storage_id, given.span)
         return same and alive(self._watched[index])  # else the address came round again
 
-    def _dispose(self, bucket: Any, noted: _Noted) -> None:
-        if self.run.plan.consumer == "hold":
-            self._held.append((bucket, noted))
-            return
+    def drop(self, place: int = -1, *, written: bool = False) -> None:
+        """Let go of a bucket that is held, of the last by default; `written`, after it was emptied and written over."""
+        bucket, noted = self._held.pop(place)
         mine = [(delivered, tensor) for delivered, tensor in noted if self._is_the_consumers(delivered)]
-        if self.run.plan.consumer == "clear":
+        if written:
             for _, tensor in mine:
                 tensor.untyped_storage().fill_(POISON)  # type: ignore[attr-defined]
             if hasattr(bucket, "clear"):
                 bucket.clear()
         self._dropped.extend((delivered.bucket, watch(tensor)) for delivered, tensor in mine)
+
+    @property
+    def held(self) -> int:
+        """How many buckets are held."""
+        return len(self._held)
 
     def _is_the_consumers(self, delivered: Delivered) -> bool:
         """Whether nobody but the bucketer and its consumer can have a right to the memory."""
@@ -149,7 +159,20 @@ class Consumer:
         """Note what of the process is not as it was."""
         self.run.traces.extend(f"{each} was not as before {when}" for each in changed(self._surroundings))
 
-    # What can be seen afterwards.
+    # What can be seen meanwhile and afterwards.
+
+    def overwrite(self) -> None:
+        """Let every lender write what it may write by now."""
+        self.stream.overwrite(self._all_delivered_before())
+
+    def look_again(self) -> None:
+        """Read every bucket that is held once more."""
+        self._read_again("held", self._held)
+        self._look_for_shrunk()
+
+    def _look_for_shrunk(self) -> None:
+        counted = ((noted[0][0].bucket, len(bucket) - len(noted)) for bucket, noted in self._held if noted)
+        self.run.shrunk = [number for number, change in counted if change]
 
     def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
         for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
@@ -169,7 +192,7 @@ class Consumer:
         self.run.traces.extend(self.stream.disturbed())
         self.run.traces.extend(self._rewritten())
         self._read_again("overwritten", self._held)
-        self.run.shrunk = [number for number, (bucket, noted) in enumerate(self._held) if len(bucket) != len(noted)]
+        self._look_for_shrunk()
         self.stream.let_go()
         self.run.copies = self.ledger.copies
         self.run.exhausted, self.run.closed = self.stream.exhausted, self.stream.closed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from bucketproof.properties.target import Target, is_asynchronous
 from bucketproof.strategies import Plan
 from bucketproof.strategies.stream import ProducerExit
 
-_MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "enabled": torch.enable_grad,
     "no_grad": torch.no_grad,
     "inference": torch.inference_mode,
@@ -36,13 +36,13 @@ def execute(target: Target, plan: Plan) -> Run:
 def execute_together(target: Target, *plans: Plan) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
     runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]
-    with _MODES[plans[0].grad_mode]():
+    with MODES[plans[0].grad_mode]():
         consumers = [Consumer(run) for run in runs]
-        drives = [_Drive(target, consumer, counted=len(plans) == 1) for consumer in consumers]
+        drives = [Drive(target, consumer, counted=len(plans) == 1) for consumer in consumers]
         if target.is_async:
-            _limited(runs, lambda: asyncio.run(_together(drives)))
+            limited(runs, lambda: asyncio.run(_together(drives)))
         else:
-            _limited(runs, lambda: _in_turn(drives))
+            limited(runs, lambda: _in_turn(drives))
         for consumer in consumers:
             consumer.look_around("after the run")
     for consumer in consumers:
@@ -50,7 +50,8 @@ def execute_together(target: Target, *plans: Plan) -> list[Run]:
     return runs
 
 
-def _limited(runs: list[Run], drive: Callable[[], None]) -> None:
+def limited(runs: list[Run], drive: Callable[[], None]) -> None:
+    """Drive some runs for as long as they may take. Whatever else comes out is told by them."""
     try:
         with time_limit():
             drive()
@@ -76,16 +77,16 @@ def _in_words(error: BaseException) -> str:
     return first if isinstance(error, (Malformed, Hang)) else f"{type(error).__name__}: {first}"
 
 
-def _in_turn(drives: list[_Drive]) -> None:
+def _in_turn(drives: list[Drive]) -> None:
     while drives:
         drives = [drive for drive in drives if drive.step()]
 
 
-async def _together(drives: list[_Drive]) -> None:
+async def _together(drives: list[Drive]) -> None:
     await asyncio.gather(*(drive.supervise() for drive in drives))
 
 
-class _Drive:
+class Drive:
     """One sync: a target at work for one consumer."""
 
     def __init__(self, target: Target, consumer: Consumer, *, counted: bool) -> None:
@@ -138,29 +139,44 @@ class _Drive:
     async def supervise(self) -> None:
         """Consume every bucket in a task of its own, and see which tasks are left."""
         before = asyncio.all_tasks()
-        task = asyncio.ensure_future(self._consume())
+        await self._in_a_task(self._consume())
+        await asyncio.sleep(0)  # what was cancelled may need a turn to end
+        self._run.tasks_left = len(asyncio.all_tasks() - before)
+
+    async def step_async(self) -> bool:
+        """Consume one bucket in a task of its own, and say whether there may be more."""
+        return await self._in_a_task(self._consume_one())
+
+    async def _in_a_task(self, work: Coroutine[Any, Any, bool]) -> bool:
+        task = asyncio.ensure_future(work)
         self._consumer.cancel = task.cancel
         await asyncio.wait({task})
         self._run.cancelled = task.cancelled()
         self._consumer.cancel = lambda: None
-        if not task.cancelled():
-            task.result()
-        del task
-        await asyncio.sleep(0)  # what was cancelled may need a turn to end
-        self._run.tasks_left = len(asyncio.all_tasks() - before)
+        return not task.cancelled() and task.result()
 
-    async def _consume(self) -> None:
+    async def _consume(self) -> bool:
+        while await self._consume_one():
+            await asyncio.sleep(0)
+        return False
+
+    async def _consume_one(self) -> bool:
+        is_going = False
         try:
-            buckets = await self._open()
-            while await self._receive_from(buckets):
-                await asyncio.sleep(0)
+            if self._buckets is None:
+                self._buckets = await self._open()
+            is_going = await self._receive_from(self._buckets)
         except asyncio.CancelledError:
             raise
         except _FAULTS as error:
             _fail(self._run, error)
-            with suppress(*_FAULTS, StopAsyncIteration, UnboundLocalError):
-                await buckets.__anext__()
+            with suppress(*_FAULTS, StopAsyncIteration):
+                await self._buckets.__anext__()
                 self._run.followed = True
+        finally:
+            if not is_going:
+                self._buckets = None
+        return is_going
 
     async def _open(self) -> AsyncIterator[Any]:
         result = self._call()

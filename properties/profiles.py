@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
@@ -30,6 +32,13 @@ PROFILES = {
 }
 
 
+def _examples() -> Path:
+    """Where failures are kept from one night to the next: not in the folder that the command is run from."""
+    cache = os.environ.get("BUCKETPROOF_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(cache) if cache else home / "bucketproof") / "examples"
+
+
 def _register(profile: Profile) -> None:
     # Each field is said here: a profile without a parent would inherit whatever is active, which on CI is another.
     settings.register_profile(
@@ -37,7 +46,7 @@ def _register(profile: Profile) -> None:
         parent=settings.get_profile("default"),
         max_examples=profile.examples,
         derandomize=False,  # the seed says what is drawn; derandomize would ignore it
-        database=None if profile.repeatable else DirectoryBasedExampleDatabase(".hypothesis/examples"),
+        database=None if profile.repeatable else DirectoryBasedExampleDatabase(_examples()),
         deadline=None,  # the first call on a cold machine may take seconds
         phases=(Phase.generate, Phase.shrink) if profile.repeatable else (Phase.reuse, Phase.generate, Phase.shrink),
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),

@@ -180,9 +180,9 @@ class Lending:
         if self._at_boundary:
             self._overwrite_lent(before)
 
-    def finish(self) -> None:
-        """The stream is over: all that was lent may be written."""
-        self._overwrite_lent()
+    def finish(self, before: float = math.inf) -> None:
+        """The stream is over, or done with what was handed over before item number `before`: it may be written."""
+        self._overwrite_lent(before)
 
     def _overwrite_lent(self, before: float = math.inf) -> None:
         for buffer in self.buffers:

@@ -91,9 +91,17 @@ class Stream:
 
     def delivered(self, before: int) -> None:
         """A bucket was delivered, and with it all items before that number: its boundary lets some lenders write."""
-        # Whoever was pulled last may still be in the bucketer's hands, until the producer is advanced.
         for lending in self._lendings:
-            lending.boundary(before if self._patient else self.pulled - 1)
+            lending.boundary(self._released(before))
+
+    def overwrite(self, before: int) -> None:
+        """Every lender writes now whatever it may write, when all items before that number were delivered."""
+        for lending in self._lendings:
+            lending.finish(self._released(before))
+
+    def _released(self, before: int) -> int:
+        # Whoever was pulled last may still be in the bucketer's hands, until the producer is advanced.
+        return before if self._patient else self.pulled - 1
 
     def finish(self) -> None:
         """The stream is over: every lender writes what it had lent."""

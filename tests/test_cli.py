@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import bucketproof
+import bucketproof.trial
 from bucketproof.cli import main
-from bucketproof.properties import PROFILES, PROPERTIES, cells
+from bucketproof.properties import PROFILES, PROPERTIES, Cell, Outcome, cells
 from bucketproof.reference import released
 from bucketproof.request import PROFILE_NAMES
 from bucketproof.schedule import Schedule
@@ -399,3 +399,27 @@ def test_workers_that_find_different_cells_are_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="different cells"):
         schedule.add_node_collection(two, ["0"])
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (pytest.exit.Exception("enough"), "the run ended before this cell was judged"),
+        (RuntimeError("a fault of the suite"), "the suite itself failed: RuntimeError: a fault of the suite"),
+    ],
+)
+def test_a_cell_that_nobody_could_judge_is_no_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, reason: str
+) -> None:
+    def judge(cell: Cell, *_: object) -> Outcome:
+        if cell.property.id == "values.order":
+            raise error
+        return Outcome(cell.id, "pass", cell.level)
+
+    monkeypatch.setattr(bucketproof.trial, "judge", judge)
+
+    code = main(["check", "--only=ownership.no-copy[fresh]", "--only=values.order", *HERE])
+
+    out = capsys.readouterr().out
+    assert f"NO VERDICT: {reason}\n" in out
+    assert code == 3

@@ -18,6 +18,15 @@ CONTRACT = ("--pyargs", "bucketproof.properties", "-p", "no:cacheprovider")
 QUICK = ("--bucketer-profile=smoke", "--bucketer-only=ownership.no-copy[fresh]")
 
 
+INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(pytester: pytest.Pytester) -> None:
+    """Without this, pytest-asyncio warns that something will change."""
+    pytester.makeini(INI)
+
+
 def outcomes(result: pytest.RunResult) -> dict[str, int]:
     """How many tests ended in which way."""
     return {name: count for name, count in result.parseoutcomes().items() if name != "warnings"}
@@ -139,7 +148,7 @@ HOST = """
 def test_two_targets_in_the_file_of_a_project_with_its_own_settings(
     pytester: pytest.Pytester, plugins: tuple[str, ...]
 ) -> None:
-    pytester.makeini("[pytest]\nasyncio_mode = auto\naddopts = --strict-markers\nfilterwarnings = error\n")
+    pytester.makeini(f"{INI}asyncio_mode = auto\naddopts = --strict-markers\nfilterwarnings = error\n")
     pytester.makepyfile(test_host=HOST)
 
     result = pytester.runpytest_subprocess("-v", *plugins)

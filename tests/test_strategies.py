@@ -69,21 +69,19 @@ def drawn_from(strategy: st.SearchStrategy, examples: int = 100, with_seed: int 
 
 
 @cache
-def survey(*provenances: str) -> tuple[Plan, ...]:
-    """Plans of some provenances, or of all."""
-    strategy = plans(provenances=provenances or None)
-    return tuple(plan for number in range(SEEDS) for plan in drawn_from(strategy, EXAMPLES, number))
+def survey() -> tuple[Plan, ...]:
+    return tuple(plan for number in range(SEEDS) for plan in drawn_from(plans(), EXAMPLES, number))
 
 
-def find_any(holds: Callable[[Plan], bool], *provenances: str) -> Plan:
-    """A plan that was drawn and for which something holds."""
-    found = next((plan for plan in survey(*provenances) if holds(plan)), None)
+def find_any(holds: Callable[[Plan], bool]) -> Plan:
+    """A plan that was drawn by default and for which something holds."""
+    found = next((plan for plan in survey() if holds(plan)), None)
     assert found is not None, f"none of {SEEDS * EXAMPLES} plans"
     return found
 
 
-def find_any_item(holds: Callable[[Item], bool], *provenances: str) -> Plan:
-    return find_any(lambda plan: any(holds(item) for item in plan.items), *provenances)
+def find_any_item(holds: Callable[[Item], bool]) -> Plan:
+    return find_any(lambda plan: any(holds(item) for item in plan.items))
 
 
 def runs(plan: Plan, *, of: int = 2) -> set[int]:
@@ -161,9 +159,8 @@ def test_each_way_to_run_is_reached(field, value):
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("length", [2, 3])
-def test_each_kind_of_chain_is_reached_in_both_lengths(chain, length):
-    find_any_item(lambda item: item.provenance == chain and len(item.ops) == length, *CHAINS)
+def test_each_kind_of_chain_is_reached_in_both_lengths(chain):
+    assert {len(item.ops) for item in drawn_from(items(provenances=[chain]))} == {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +237,7 @@ def test_names_twice_are_reached_when_asked_for():
 
 
 def test_one_weight_under_two_names_is_reached():
-    drawn = drawn_from(plans(provenances=["tied"], min_items=2), 300)
+    drawn = drawn_from(plans(provenances=["tied"], min_items=2))
     assert any(len({(item.shape, item.dtype) for item in plan.items}) == 1 for plan in drawn)
 
 
