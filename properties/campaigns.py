@@ -128,13 +128,17 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
 def drawn_for(campaign: str, promises: Promises) -> Plans:
     """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else."""
     if campaign in PROVENANCES:
-        drawn = plans(provenances={campaign, "fresh"}, min_items=1)
+        drawn = plans(provenances={campaign, "fresh"}, min_items=1).filter(lambda plan: _is_about(plan, campaign))
     else:
         drawn = _BUILT[campaign](promises)
     fit = [fit for fit in (_patient(promises), _roomy(promises, campaign), _castable(promises)) if fit]
     for each in fit:
         drawn = drawn.map(each)
     return drawn
+
+
+def _is_about(plan: Plan, provenance: str) -> bool:
+    return any(item.provenance == provenance and item.nbytes for item in plan.items)
 
 
 Fit = Callable[[Plan], Plan]

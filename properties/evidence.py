@@ -85,6 +85,9 @@ def _span(tensor: torch.Tensor, start: int) -> Span:
     return Span(first, first + int(reach + 1) * tensor.itemsize)
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def bits(tensor: torch.Tensor) -> bytes:
     """The bits of a tensor's elements, in order.
 
@@ -92,6 +95,8 @@ def bits(tensor: torch.Tensor) -> bytes:
     those of singleton dimensions too, which torch calls contiguous and yet refuses to view as bytes.
     """
     flat = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    if flat.itemsize in _INTEGERS:
+        flat = flat.view(_INTEGERS[flat.itemsize])  # a copy of a bool would make a 1 of whatever byte was written
     flat = flat.clone(memory_format=torch.contiguous_format).view(-1)
     return flat.view(torch.uint8).cpu().numpy().tobytes()
 

@@ -45,9 +45,7 @@ def lookahead(run: Run) -> Iterator[Problem]:
     for number, bucket in enumerate(run.buckets):
         reached = max([reached, *(1 + d.index for d in run.members(number) if d.index is not None)])
         if bucket.pulled - reached > (run.promises.lookahead or 0):
-            yield Problem(
-                f"{bucket.pulled} items were pulled before bucket {number} came, which needs {reached}"
-            )
+            yield Problem(f"{bucket.pulled} items were pulled before bucket {number} came, which needs {reached}")
             return
 
 

@@ -49,7 +49,7 @@ def _register(profile: Profile) -> None:
         database=None if profile.repeatable else DirectoryBasedExampleDatabase(_examples()),
         deadline=None,  # the first call on a cold machine may take seconds
         phases=(Phase.generate, Phase.shrink) if profile.repeatable else (Phase.reuse, Phase.generate, Phase.shrink),
-        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
         print_blob=False,
         report_multiple_bugs=False,
     )

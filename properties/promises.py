@@ -74,7 +74,9 @@ class Promises:
 
     def _check_scope(self) -> None:
         if isinstance(self.scope, str) or set(self.scope) - set(FAMILIES):
-            raise ValueError(f"promise scope={self.scope!r} must be a tuple of some of {', '.join(map(repr, FAMILIES))}")
+            raise ValueError(
+                f"promise scope={self.scope!r} must be a tuple of some of {', '.join(map(repr, FAMILIES))}"
+            )
 
     def _check_groups(self) -> None:
         for group in self.atomic_groups:

@@ -1,12 +1,13 @@
 """What can be handed over to a bucketer: plans, the strategies that draw them, and the streams that build them.
 
-from bucketproof.strategies import Stream, plans
+    from bucketproof.strategies import Stream, plans
 
-@given(plans(provenances=["detach", "fresh"]))
-def test_mine(plan):
-stream = Stream(plan)
-for name, tensor in stream.iterable():
-...
+    @given(plans(provenances=["detach", "fresh"]))
+    def test_mine(plan):
+        for name, tensor in Stream(plan).iterable():
+            ...
+
+Plans are frozen data and cheap to draw; a stream builds the weights, and lets go of each as it hands it over.
 """
 
 from bucketproof.strategies.custody import Custody

@@ -199,7 +199,7 @@ class Stream:
 
 
 def _is_computed(item: Item) -> bool:
-    return item.layout in ("conjugated", "negated") or item.provenance.endswith(("conj", "neg"))
+    return not (LAYOUTS[item.layout].plain and PROVENANCES[item.provenance].plain)
 
 
 class _Iterator:

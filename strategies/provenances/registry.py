@@ -65,8 +65,8 @@ class Provenance:
     home: Home = "heap"
     exact: bool = False
     """Whether the lender's buffer has exactly the size that is asked for."""
-    chained: bool = False
-    """Whether the item names the operations, which this provenance applies."""
+    plain: bool = True
+    """Whether its elements are the bytes in memory, not yet to be conjugated or negated."""
 
 
 PROVENANCES: dict[str, Provenance] = {}
@@ -96,7 +96,7 @@ def provenance(
     exact: bool = False,
     **domain: object,
 ) -> Callable[[Build], Build]:
-    """Register one provenance: `owned`, `lent`, `partial` and `shared` below are short for it."""
+    """Register one provenance. Its sentence is the first line of the function's docstring."""
 
     def add(build: Build) -> Build:
         register(
@@ -123,6 +123,7 @@ def view(
     partial: bool = True,
     layouts: str = "any",
     chains: str = "anywhere",
+    plain: bool = True,
     **domain: object,
 ) -> Callable[[Build], Build]:
     """Register a view: LENT over a lender, PARTIAL over a larger memory that was dropped, and OWNED over memory
@@ -133,24 +134,18 @@ def view(
     """
 
     def add(build: Build) -> Build:
-        sentence, where = _sentence(build), _domain(domain)
-        register(Provenance(id, Custody.LENT, build, sentence, where, _layouts(layouts)))
+        def also(prefix: str, custody: Custody, beside: str, layouts: str) -> None:
+            sentence = f"{_sentence(build)}{beside}"
+            made = Provenance(prefix + id, custody, build, sentence, _domain(domain), _layouts(layouts), plain=plain)
+            register(made)
+
+        also("", Custody.LENT, "", layouts)
         if partial:
-            larger = f"{sentence} The memory is larger, and nobody else holds it."
-            register(Provenance(f"partial-{id}", Custody.PARTIAL, build, larger, where, _layouts(layouts)))
+            also("partial-", Custody.PARTIAL, " The memory is larger, and nobody else holds it.", layouts)
         if covers:
             COVERING_OPS.add(id)
-            whole = f"{sentence} The memory is exactly its size, and nobody else holds it."
-            register(
-                Provenance(
-                    f"owned-{id}",
-                    Custody.OWNED,
-                    build,
-                    whole,
-                    where,
-                    _layouts("none" if layouts == "dense" else "covering"),
-                )
-            )
+            whole = "none" if layouts == "dense" else "covering"
+            also("owned-", Custody.OWNED, " The memory is exactly its size, and nobody else holds it.", whole)
         if chains != "never":
             (OPS if chains == "anywhere" else FIRST_OPS)[id] = build
         return build

@@ -87,8 +87,8 @@ def view_as_complex(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.T
     return torch.view_as_complex(memory.take((*shape, 2), real_of(dtype)))
 
 
-view("conj", dtypes=COMPLEX, layouts="dense", chains="never")(layouts.conjugated)
-view("neg", dtypes=REAL, layouts="dense", chains="never")(layouts.negated)
+view("conj", dtypes=COMPLEX, layouts="dense", chains="never", plain=False)(layouts.conjugated)
+view("neg", dtypes=REAL, layouts="dense", chains="never", plain=False)(layouts.negated)
 
 
 @view("view", covers=True)
