@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from importlib.metadata import version
 
     from bucketproof.factory import conformance
-    from bucketproof.properties import Target
+    from bucketproof.properties import Promises, Target
     from bucketproof.verdict import Verdict
 
     __version__: str = version("bucketproof")
 
-__all__ = ["Target", "Verdict", "__version__", "conformance"]
+__all__ = ["Promises", "Target", "Verdict", "__version__", "conformance"]
 
 _HOMES = {
     "conformance": "bucketproof.factory",
+    "Promises": "bucketproof.properties",
     "Target": "bucketproof.properties",
     "Verdict": "bucketproof.verdict",
 }

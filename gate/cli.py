@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -42,12 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target
-    request = Request(target, options.profile, options.seed, tuple(options.only), options.workers)
+    seed = _seed(options.profile) if options.seed is None else options.seed
+    request = Request(target, options.profile, seed, tuple(options.only), options.workers)
     with destination(options.json) if options.json else nullcontext(_nowhere) as write:
         verdict = run(request)
         write(verdict.to_json())
     _print(render(verdict, _style(sys.stdout)))
     return verdict.exit_code
+
+
+def _seed(profile: str) -> int:
+    """What to draw where nothing was asked for. A night's draws are repeated by giving the seed that it reports."""
+    return secrets.randbelow(1 << 32) if profile == "nightly" else 0
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -112,7 +119,7 @@ def _add_check(commands: Any) -> None:
         help="judge a lone compaction function, named in the same way, by aliasing, ownership and values",
     )
     check.add_argument("--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)")
-    check.add_argument("--seed", type=int, default=0, metavar="N", help="what to draw (default: 0)")
+    check.add_argument("--seed", type=int, metavar="N", help="what to draw (default: 0, but each night another)")
     check.add_argument(
         "-n",
         type=_count,

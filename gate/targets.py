@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from bucketproof import reference
+from bucketproof.adapters import compaction, packer
 from bucketproof.properties import Promises, Target
-from bucketproof.properties.adapters import compaction, packer
 from bucketproof.reference import released
 from bucketproof.request import COMPACTION, BadRequest, near, told
 

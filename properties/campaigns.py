@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bucketproof.properties.promises import Promises
-from bucketproof.strategies import PROVENANCES, Item, Plan, plans
+from bucketproof.strategies import PROVENANCES, Custody, Item, Plan, plans
 from bucketproof.strategies.plans import Ends, Iterables
 
 Plans = st.SearchStrategy[Plan]
@@ -21,6 +21,7 @@ _GENERATORS: tuple[Iterables, ...] = ("generator", "async-generator")
 """Iterables that can be closed."""
 _LAZY: tuple[Iterables, ...] = (*_GENERATORS, "iterator", "async-iterator")
 """Iterables of which it can be seen how far they were advanced."""
+_SHARED = [provenance.id for provenance in PROVENANCES.values() if provenance.custody is Custody.SHARED]
 _LONG = 40
 """Repetitions of a long stream, which has hundreds of items: some faults need them."""
 _FEW = {"long-stream": 0.1, "steady": 0.2, "iterables": 0.5, "rank-agreement": 0.5, "reusable": 0.5}
@@ -44,6 +45,12 @@ def _small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     return st.sampled_from([2 * sizes[-1], sizes[-1], sum(sizes), sizes[0]])
 
 
+def _whole(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    """Limits that all items fill exactly, or the largest."""
+    sizes = [item.nbytes for item in items]
+    return st.sampled_from([max(1, sum(sizes)), max(1, *sizes)])
+
+
 def _too_small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     """Limits that the largest item exceeds."""
     largest = max((item.nbytes for item in items), default=0)
@@ -58,9 +65,15 @@ def _long(promises: Promises) -> Plans:
     return plans(limits=_small, iterables=_LAZY).map(_repeated)
 
 
-def _repeated(plan: Plan) -> Plan:
-    items = plan.items * _LONG
+def _repeated(plan: Plan, times: int = _LONG) -> Plan:
+    items = plan.items * times
     return replace(plan, items=tuple(replace(item, name=f"w{i}", seed=i) for i, item in enumerate(items)))
+
+
+def _held(promises: Promises) -> Plans:
+    """Each weight comes again in a later bucket, where memory that is used again would fit."""
+    drawn = plans(limits=_whole, min_items=1, max_items=4)
+    return drawn.map(lambda plan: replace(_repeated(plan, 2), consumer="hold"))
 
 
 def _ending(*ends: Ends, **options: Any) -> Callable[[Promises], Plans]:
@@ -102,6 +115,7 @@ def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, layers: int, missi
 _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "mixed": lambda promises: plans(),
     "iterables": lambda promises: plans(),
+    "several": lambda promises: plans(limits=_small, min_items=3),
     "long-stream": _long,
     "exact-fit": lambda promises: plans(limits=_exact_fits),
     "oversize": lambda promises: plans(limits=_too_small, min_items=1),
@@ -113,7 +127,8 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "atomic-groups": _groups,
     "dropped": _consumed("drop", iterables=_LAZY),
     "cleared": _consumed("clear"),
-    "held": _consumed("hold"),
+    "held": _held,
+    "shared": lambda promises: plans(provenances=_SHARED, min_items=1),
     "steady": lambda promises: plans(limits=_small, iterables=_LAZY),
     "producer-error": _ending("error", "exit", "late-error"),
     "early-close": _ending("close", iterables=_GENERATORS),

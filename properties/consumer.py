@@ -87,8 +87,9 @@ class Consumer:
         pending = self._undelivered.values()
         always = self.run.promises.copies == "always"
         padding = self.run.promises.padding or 0
-        owed = sum(each.facts.nbytes + padding for each in pending if always or not each.keep_owed)
-        self.run.peaks.append((live, owed, max((each.facts.nbytes for each in pending), default=0)))
+        copied = [each for each in pending if always or each.is_cast or not each.keep_owed]
+        owed = sum(each.largest + padding for each in copied)
+        self.run.peaks.append((live, owed, max((each.largest for each in pending), default=0)))
 
     def receive(self, bucket: Any) -> None:
         """Take a bucket and note what there is to note."""
@@ -96,12 +97,13 @@ class Consumer:
         pairs = pairs_of(bucket, number)
         if isinstance(bucket, Unpacked):
             self.run.packings.append(bucket.packing)
-        self.run.buckets.append(Bucket(self.stream.pulled))
-        self.run.events.append(Event("delivered", number))
+        pulled = self.stream.pulled
         self.look_around(f"while bucket {number} was consumed")
         lent = [Span(buffer.start, buffer.end) for buffer in self.stream.buffers]
         noted = [(self._note(number, name, tensor, lent), tensor) for name, tensor in pairs]
         del pairs
+        self.run.buckets.append(Bucket(pulled))
+        self.run.events.append(Event("delivered", number))
         self.run.delivered.extend(delivered for delivered, _ in noted)
         self._read_again("held", self._held[-1:])
         self.stream.delivered(self._all_delivered_before())
@@ -152,7 +154,9 @@ class Consumer:
 
     def _is_the_consumers(self, delivered: Delivered) -> bool:
         """Whether nobody but the bucketer and its consumer can have a right to the memory."""
-        shared = delivered.index is not None and self.run.handed_over[delivered.index].custody is Custody.SHARED
+        if delivered.index is None:
+            return False  # it may lie anywhere
+        shared = self.run.handed_over[delivered.index].custody is Custody.SHARED
         return not delivered.lent and not (shared and delivered.kept)
 
     def look_around(self, when: str) -> None:
@@ -171,8 +175,8 @@ class Consumer:
         self._look_for_shrunk()
 
     def _look_for_shrunk(self) -> None:
-        counted = ((noted[0][0].bucket, len(bucket) - len(noted)) for bucket, noted in self._held if noted)
-        self.run.shrunk = [number for number, change in counted if change]
+        counted = ((bucket, noted) for bucket, noted in self._held if noted and hasattr(bucket, "__len__"))
+        self.run.shrunk = [noted[0][0].bucket for bucket, noted in counted if len(bucket) != len(noted)]
 
     def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
         for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
@@ -201,6 +205,10 @@ class Consumer:
         self._held.clear()
         handed_over = zip(self._watched, (each.facts.storage.nbytes for each in self.run.handed_over), strict=True)
         self.run.watched = [*handed_over, *self.ledger.births]
+
+    def release(self) -> None:
+        """Cut the cycles in which producer and ledger name their consumer, for a long search makes many of them."""
+        del self.stream, self.ledger
 
     def _rewritten(self) -> Iterator[str]:
         """Shared memory, read through its address while those who share it still hold it."""

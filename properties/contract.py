@@ -41,6 +41,8 @@ class Property:
     """Whose provenances it is judged for, one cell each; for none, it has cells of its own."""
     campaigns: tuple[str, ...] = ("mixed",)
     """What is drawn for those cells, the first of which bears the property's name alone."""
+    hangs: bool = False
+    """Whether it judges runs that did not end. They were cut short anywhere, and show nothing else."""
     needs: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     """The promises that select it, with the values for which they do; no value stands for any."""
 
@@ -78,6 +80,8 @@ class Cell:
 
     def problems(self, run: Run) -> list[Problem]:
         """What of a run broke the property in this cell: what befell items of its provenance, or the whole run."""
+        if run.hung and not self.property.hangs:
+            return []
         return [each for each in self.property.judge(run) if self._concerns(run, each)]
 
     def _concerns(self, run: Run, problem: Problem) -> bool:
@@ -97,6 +101,7 @@ def contract(
     level: Level = "MUST",
     custodies: Iterable[Custody] = (),
     campaigns: Iterable[str] = ("mixed",),
+    hangs: bool = False,
     needs: Mapping[str, tuple[object, ...]] | None = None,
 ) -> Callable[[Judge], Judge]:
     """Register a property. Its sentence is the first line of the function's docstring."""
@@ -105,7 +110,7 @@ def contract(
         if id in PROPERTIES:
             raise ValueError(f"property {id!r} is registered twice; give one of them another id")
         sentence = (judge.__doc__ or "").strip().split("\n")[0]
-        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), tuple(campaigns), needs or {})
+        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), tuple(campaigns), hangs, needs or {})
         return judge
 
     return add

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from bucketproof.strategies.dtypes import name_of
+from bucketproof.strategies.dtypes import DTYPES, name_of
 
 
 class Span(NamedTuple):
@@ -99,6 +99,16 @@ def bits(tensor: torch.Tensor) -> bytes:
         flat = flat.view(_INTEGERS[flat.itemsize])  # a copy of a bool would make a 1 of whatever byte was written
     flat = flat.clone(memory_format=torch.contiguous_format).view(-1)
     return flat.view(torch.uint8).cpu().numpy().tobytes()
+
+
+def is_as_due(seen: Facts, due: Facts, *, is_cast: bool) -> bool:
+    """Whether it has the bits that it should have. Two casts of one tensor may differ in the payloads of NaNs."""
+    return seen.bits == due.bits or (is_cast and seen.nbytes == due.nbytes and _numbers(seen) == _numbers(due))
+
+
+def _numbers(facts: Facts) -> list[str]:
+    # As text, in which a NaN equals a NaN, and 0.0 is not -0.0.
+    return [str(each) for each in torch.frombuffer(bytearray(facts.bits), dtype=DTYPES[facts.dtype]).tolist()]
 
 
 def alive(ref: StorageWeakRef) -> bool:

@@ -6,10 +6,11 @@ shrink what was found.
 
 from __future__ import annotations
 
+import gc
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -21,11 +22,11 @@ from hypothesis.errors import Flaky
 from bucketproof.properties.buckets import NotABucketer
 from bucketproof.properties.campaigns import drawn_for, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
-from bucketproof.properties.execute import execute
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.profiles import Profile
 from bucketproof.properties.run import Run
+from bucketproof.properties.running import execute
 from bucketproof.properties.story import steps
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Item, Plan
@@ -57,10 +58,11 @@ def preflight(target: Target) -> Outcome | None:
 
 def _smoke(run: Run) -> Iterator[Problem]:
     """A stream of one owned tensor becomes one bucket that holds it."""
-    yield from PROPERTIES["values.conserved"].judge(run)
+    for name in ("lifecycle.terminates", "values.conserved"):
+        yield from PROPERTIES[name].judge(run)
 
 
-_SMOKE = Cell(Property("smoke", (_smoke.__doc__ or ""), "MUST", _smoke), "smoke")
+_SMOKE = Cell(Property("smoke", _smoke.__doc__ or "", "MUST", _smoke, campaigns=("smoke",)), "smoke")
 
 
 @dataclass
@@ -142,7 +144,24 @@ def _explore(
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
-    hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
+    with _cheap_collections():
+        hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
+
+
+@contextmanager
+def _cheap_collections() -> Iterator[None]:
+    """In here, the garbage collector looks at what is new, and not at all of torch, which takes far longer.
+
+    Around a whole search, not each run: what is frozen and let go of again is collected late, if at all.
+    """
+    if gc.get_freeze_count():  # it is the host's
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _failed(cell: Cell, examples: int, run: Run, problems: list[Problem]) -> Outcome:

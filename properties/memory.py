@@ -44,7 +44,9 @@ def lookahead(run: Run) -> Iterator[Problem]:
     reached = 0
     for number, bucket in enumerate(run.buckets):
         reached = max([reached, *(1 + d.index for d in run.members(number) if d.index is not None)])
-        if bucket.pulled - reached > (run.promises.lookahead or 0):
+        # What was pulled and never arrives is lost, which is another property's.
+        ahead = sum(bool(run.of(index)) for index in range(reached, bucket.pulled))
+        if ahead > (run.promises.lookahead or 0):
             yield Problem(f"{bucket.pulled} items were pulled before bucket {number} came, which needs {reached}")
             return
 

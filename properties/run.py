@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -11,8 +12,9 @@ from typing import Any, Literal, get_args
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from bucketproof.properties.evidence import Facts, Span, alive
+from bucketproof.properties.evidence import Facts, Span, alive, is_as_due
 from bucketproof.properties.ledger import Copy
+from bucketproof.properties.limits import Hang
 from bucketproof.properties.payload import Packing
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
@@ -38,6 +40,16 @@ class HandOver:
     def custody(self) -> Custody:
         """Whose memory it is."""
         return PROVENANCES[self.item.provenance].custody
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it is to arrive with another dtype."""
+        return self.facts.dtype != self.expected.dtype
+
+    @property
+    def largest(self) -> int:
+        """Its bytes, as it was handed over or as it is to arrive, whichever are more."""
+        return max(self.facts.nbytes, self.expected.nbytes)
 
     @property
     def keep_owed(self) -> bool:
@@ -67,7 +79,7 @@ class Delivered:
 
     def as_given(self, given: HandOver) -> bool:
         """Whether it had the bits of its hand-over when it was yielded."""
-        return self.facts.bits == given.expected.bits
+        return is_as_due(self.facts, given.expected, is_cast=given.is_cast)
 
     def spoiled(self, moments: tuple[Moment, ...]) -> bool:
         """Whether its bits have changed since it was yielded, as seen at one of these moments."""
@@ -127,6 +139,8 @@ class Run:
     """Whether it yielded yet another bucket after that."""
     cancelled: bool = False
     """Whether the consuming task ended as a cancelled task does."""
+    abandoned: bool = False
+    """Whether the consumer closed the target before it had ended, as planned."""
     interrupted: bool = False
     """Whether the consuming task was cancelled, as planned."""
     packings: list[Packing] = field(default_factory=list)
@@ -143,6 +157,24 @@ class Run:
     def completed(self) -> bool:
         """Whether the target ended by itself and yielded nothing but buckets."""
         return self.error is None and self.plan.ends == "completed"
+
+    @property
+    def hung(self) -> bool:
+        """Whether it did not end in time."""
+        return isinstance(self.error, Hang)
+
+    @property
+    def said(self) -> str:
+        """What the target raised, in words."""
+        return next((event.text for event in self.events if event.kind == "raised"), "")
+
+    @property
+    def intact(self) -> bool:
+        """Whether it was completed, and everything arrived in its bucket's turn, once, and nothing else."""
+        buckets = [
+            sorted(-1 if d.index is None else d.index for d in self.members(n)) for n in range(len(self.buckets))
+        ]
+        return self.completed and list(itertools.chain(*buckets)) == list(range(len(self.plan.items)))
 
     @property
     def promises(self) -> Promises:
@@ -166,7 +198,7 @@ class Run:
         return self.execute(self.target, *plans)
 
     def alive(self) -> int:
-        """Bytes that were handed over or allocated in this run and are still alive."""
+        """Bytes that were handed over or allocated in this run and are still alive, though the run is over."""
         return sum(nbytes for ref, nbytes in self.watched if alive(ref))
 
     def matched(self) -> Iterator[tuple[Delivered, HandOver]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 from unittest import TestCase
@@ -27,9 +28,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bucketproof.properties.campaigns import drawn_for
 from bucketproof.properties.consumer import Consumer
 from bucketproof.properties.contract import PROPERTIES, Problem
-from bucketproof.properties.execute import MODES, Drive, execute_together, limited
+from bucketproof.properties.judging import _cheap_collections
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
+from bucketproof.properties.running import MODES, Drive, execute_together, limited
+from bucketproof.properties.surroundings import undisturbed
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Custody, Plan
 from bucketproof.strategies.plans import Ends
@@ -102,6 +105,9 @@ def state_machine_for(target: Target | Callable[[Any, Any], Any]) -> type[RuleBa
             self._has_failed = False
             # A rule cannot be asynchronous, and a sync outlives the rule that began it.
             self._loop = asyncio.new_event_loop()
+            self._around = ExitStack()
+            for each in (undisturbed(), _cheap_collections()):
+                self._around.enter_context(each)
 
         @precondition(lambda self: len(_under_way(self)) < AT_ONCE)
         @rule(plan=_plans(judged.promises))
@@ -147,15 +153,13 @@ def state_machine_for(target: Target | Callable[[Any, Any], Any]) -> type[RuleBa
 
         def teardown(self) -> None:
             """All syncs are closed, and judged once more when every lender has written."""
-            try:
+            with self._around, closing(self._loop):
                 for sync in self.syncs:
                     sync.finish()
                 left = _end(self._loop)
                 if not self._has_failed:
                     self._check(_Sync.final_problems)
                     assert not left, f"{left} tasks were left when every sync had ended"
-            finally:
-                self._loop.close()
 
     # Hypothesis keeps failing series by this name, so each target needs one of its own.
     Syncs.__name__ = Syncs.__qualname__ = re.sub(r"\W+", "_", f"SyncsOf_{judged.name}")

@@ -53,7 +53,7 @@ _WHOSE = {
 def _where(run: Run, delivered: Delivered) -> str:
     if delivered.index is None:
         return "never handed over"
-    given = run.handed_over[delivered.index].facts
+    given = run.handed_over[delivered.index].expected
     place = (
         "in the lender's memory" if delivered.lent else "kept in place" if delivered.kept else "in memory of its own"
     )

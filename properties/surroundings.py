@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +19,34 @@ _READ: dict[str, Callable[[], Any]] = {
     "torch's random state": lambda: torch.get_rng_state().numpy().tobytes(),
     "Python's random state": random.getstate,
 }
+
+
+_WRITTEN: dict[str, Callable[[Any], object]] = {
+    "grad mode": torch.set_grad_enabled,
+    "default dtype": torch.set_default_dtype,
+    "default device": lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+    "number of threads": torch.set_num_threads,
+    "autocast": lambda enabled: torch.set_autocast_enabled("cpu", enabled),
+    "torch's random state": lambda state: torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+    "Python's random state": random.setstate,
+}
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whatever is done in here, the process is as before afterwards.
+
+    The random states in here are new ones: to seed them with what they were seeded with before is a change, too.
+    """
+    before = surroundings()
+    random.random()
+    torch.rand(())
+    try:
+        yield
+    finally:
+        for name in changed(before):
+            if name in _WRITTEN:
+                _WRITTEN[name](before[name])
 
 
 def surroundings() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bucketproof.properties.limits import Hang, time_limit
 from bucketproof.properties.promises import DEFAULT, Promises
+from bucketproof.properties.surroundings import undisturbed
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Target:
     def is_async(self) -> bool:
         """Whether it is asynchronous, found out on an empty stream that nobody advances."""
         try:
-            with time_limit():
+            with undisturbed(), time_limit():
                 result = self.call([], 1)
         except (Exception, Hang):
             return False  # it will do so again, where it is judged

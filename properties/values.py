@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
-from bucketproof.properties.limits import Hang
 from bucketproof.properties.run import Delivered, HandOver, Run
-from bucketproof.strategies import Custody
+from bucketproof.strategies import Custody, Item
 
 
-@contract("values.conserved", custodies=ANY_CUSTODY)
+@contract("values.conserved", custodies=ANY_CUSTODY, needs={"dtype": ()})
 def conserved(run: Run) -> Iterator[Problem]:
     """Every hand-over arrives exactly once with its name, shape, dtype, device and bits."""
-    yield from arrival(run)
+    # What is raised only of some kinds of iterables, or at some consumers, is another property's.
+    if run.error is None or run.repeat(iterable="generator", consumer="hold").error is not None:
+        yield from arrival(run)
 
 
 def arrival(run: Run) -> Iterator[Problem]:
     """What of a stream did not arrive as it was, for reasons that are the bucketer's own."""
     if run.error is not None:
-        if not isinstance(run.error, Hang):
-            yield Problem(run.events[-1].text)
+        yield Problem(run.said)
         return
     for index, item in enumerate(run.plan.items):
         if not run.of(index):
@@ -52,7 +53,7 @@ def _not_a_lenders_doing(run: Run, given: HandOver) -> bool:
     return any(not delivered.as_given(calm.handed_over[given.index]) for delivered in calm.of(given.index))
 
 
-@contract("values.order", campaigns=["mixed", "long-stream"], needs={"order": ("kept",)})
+@contract("values.order", campaigns=["mixed", "several", "long-stream"], needs={"order": ("kept",)})
 def order(run: Run) -> Iterator[Problem]:
     """Items keep the stream's order, within and across buckets."""
     arrived = [delivered.index for delivered in run.delivered if delivered.index is not None]
@@ -66,8 +67,12 @@ def duplicates(run: Run) -> Iterator[Problem]:
     """Two hand-overs with one name both arrive, or the bucketer refuses with an error; none is lost silently."""
     if run.error is None:
         yield from (each for each in arrival(run) if each.item is not None)
-    elif run.promises.duplicates == "kept":
-        yield Problem(f"a name that came twice was refused: {run.events[-1].text}")
+    elif run.promises.duplicates == "kept" and run.repeat(items=_with_names_of_their_own(run)).error is None:
+        yield Problem(f"a name that came twice was refused: {run.said}")
+
+
+def _with_names_of_their_own(run: Run) -> tuple[Item, ...]:
+    return tuple(replace(item, name=f"{index}.{item.name}") for index, item in enumerate(run.plan.items))
 
 
 @contract("values.tied", campaigns=["tied"])
@@ -79,7 +84,7 @@ def tied(run: Run) -> Iterator[Problem]:
                 yield Problem(f"{item.name!r} never arrived", index)
 
 
-@contract("values.self-contained", custodies=ANY_CUSTODY)
+@contract("values.self-contained", custodies=ANY_CUSTODY, needs={"layout": ()})
 def self_contained(run: Run) -> Iterator[Problem]:
     """Yielded tensors carry no autograd graph, are dense (contiguous where promised), and serialise to their bytes."""
     for delivered, given in run.matched():
@@ -88,7 +93,7 @@ def self_contained(run: Run) -> Iterator[Problem]:
             yield Problem(f"it carries an autograd graph, {seen.graph}", given.index)
         if seen.lazy:
             yield Problem("it is still to be conjugated or negated: its memory does not hold its values", given.index)
-        if run.promises.layout and seen.span.nbytes != seen.nbytes:
+        if seen.span.nbytes != seen.nbytes:
             yield Problem(f"it is not dense: {seen.nbytes} bytes in a span of {seen.span.nbytes}", given.index)
         if run.promises.layout == "contiguous" and not seen.contiguous:
             yield Problem(f"it is not contiguous: shape {seen.shape}, strides {seen.stride}", given.index)

@@ -141,9 +141,14 @@ def pack_aligned(named: Bucket) -> Payload:
     sizes = [_aligned(tensor) for _, tensor in named]
     flat = torch.zeros(sum(sizes), dtype=torch.uint8, device=named[0][1].device)
     for (_, tensor), part in zip(named, flat.split(sizes), strict=True):
-        source = _copied(tensor).view(-1).view(torch.uint8)
-        part[: source.numel()].copy_(source)
+        _fill(part, tensor)
     return flat, [(name, tensor.dtype, tensor.shape) for name, tensor in named]
+
+
+def _fill(part: torch.Tensor, tensor: torch.Tensor) -> None:
+    # In a function of its own, lest the copy of one item is still there when the next one is made.
+    source = _copied(tensor).view(-1).view(torch.uint8)
+    part[: source.numel()].copy_(source)
 
 
 def unpack_aligned(payload: Payload) -> Bucket:

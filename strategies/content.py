@@ -33,6 +33,13 @@ def _every_bit_pattern() -> torch.Tensor:
 _BITS = _every_bit_pattern()
 _FINITE = {"float16": ~0x6000, "float32": ~0x6000_0000, "float64": ~0x6000_0000_0000_0000}
 """Masks that clear two exponent bits: what is left is finite, and its top byte is not the poison."""
+_NANS = {
+    "float16": (~0x0260, 0x7C02),
+    "bfloat16": (~0x0060, 0x7F82),
+    "float32": (~0x0060_0000, 0x7F80_0002),
+    "float64": (~0x0060_0000_0000_0000 & ~0x0008_0000_0000_0000, 0x7FF0_0000_0000_0002),
+}
+"""Masks that make a signalling NaN and keep most of its payload: what computes with one makes it a quiet one."""
 
 
 def pattern(nbytes: int, seed: int) -> torch.Tensor:
@@ -48,6 +55,10 @@ def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
     bits = pattern(raw.numel(), seed)
     with _unseen(raw) as ink:
         ink.copy_(bits & 1 if dtype is torch.bool else bits)
+        part = dtype.to_real() if dtype.is_complex else dtype
+        if name_of(part) in _NANS:
+            cleared, set_ = _NANS[name_of(part)]
+            ink.view(twin(part))[::3].bitwise_and_(cleared).bitwise_or_(set_)
 
 
 def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:

@@ -1,7 +1,7 @@
 """Adapters: make a `Target` of what is no callable `(weights, bucket_bytes)` that returns buckets.
 
     from bucketproof import conformance
-    from bucketproof.properties.adapters import packer
+    from bucketproof.adapters import packer
     from mine import pack, unpack
 
     test_contract = conformance(packer(pack, unpack))
@@ -22,6 +22,7 @@ import torch
 
 from bucketproof.properties.buckets import pairs_of
 from bucketproof.properties.payload import RoundTrip, entries_of, flat_of
+from bucketproof.properties.promises import FAMILIES
 from bucketproof.properties.promises import promises as promises_named
 from bucketproof.properties.target import Target
 from bucketproof.reference.sound import get_named_tensor_buckets_sync
@@ -66,7 +67,8 @@ def packer(
         test_contract = conformance(packer(pack, unpack, padding=255))  # aligned to 256 bytes
 
     A greedy loop collects what fits `bucket_bytes`, without the padding. A bucket that is full is packed and at once
-    unpacked, and what comes out is what the consumer gets.
+    unpacked, and what comes out is what the consumer gets. Where a bucket ends is the loop's doing, so the target does
+    not answer for boundaries.
 
     `padding` is how many bytes the payload may have beside those of each item, at most. 15 are enough to align
     any dtype to its own size.
@@ -80,7 +82,8 @@ def packer(
     bucket is full, and until then hand-overs are collected as they came. A packer that copies each tensor as it
     arrives has no `pack(named)`: it is a bucketer by itself, and needs no adapter to say so.
     """
-    promised = promises_named({"copies": "always", "retention": "at-flush", **promises, "padding": padding})
+    fixed = {"padding": padding, "scope": tuple(family for family in FAMILIES if family != "boundaries")}
+    promised = promises_named({"copies": "always", "retention": "at-flush", **promises, **fixed})
     trip = RoundTrip(pack, unpack, flat, entries, promised.dtype)
 
     def call(weights: Any, bucket_bytes: float) -> Any:
@@ -181,7 +184,7 @@ def _as_delivered(bucket: Any) -> Any:
 
 
 def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def _name(function: Any) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -14,16 +16,17 @@ from bucketproof.properties.buckets import Malformed, buckets_of
 from bucketproof.properties.consumer import Consumer
 from bucketproof.properties.limits import Hang, time_limit
 from bucketproof.properties.run import Event, Run
+from bucketproof.properties.surroundings import undisturbed
 from bucketproof.properties.target import Target, is_asynchronous
 from bucketproof.strategies import Plan
-from bucketproof.strategies.stream import ProducerExit
+from bucketproof.strategies.stream import ProducerError, ProducerExit
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "enabled": torch.enable_grad,
     "no_grad": torch.no_grad,
     "inference": torch.inference_mode,
 }
-_FAULTS = (Exception, Hang, ProducerExit, asyncio.CancelledError)
+_FAULTS = (Exception, Hang, ProducerExit, asyncio.CancelledError, SystemExit)
 """What can come out of a target. Whatever else does is for whoever runs us, such as a KeyboardInterrupt."""
 
 
@@ -36,9 +39,17 @@ def execute(target: Target, plan: Plan) -> Run:
 def execute_together(target: Target, *plans: Plan) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
     runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]
-    with MODES[plans[0].grad_mode]():
+    with undisturbed(), _quiet():
+        _carry_out(target, runs)
+        if any(run.alive() for run in runs):
+            gc.collect()  # what only a cycle held is not kept
+    return runs
+
+
+def _carry_out(target: Target, runs: list[Run]) -> None:
+    with MODES[runs[0].plan.grad_mode]():
         consumers = [Consumer(run) for run in runs]
-        drives = [Drive(target, consumer, counted=len(plans) == 1) for consumer in consumers]
+        drives = [Drive(target, consumer, counted=len(runs) == 1) for consumer in consumers]
         if target.is_async:
             limited(runs, lambda: asyncio.run(_together(drives)))
         else:
@@ -47,7 +58,23 @@ def execute_together(target: Target, *plans: Plan) -> list[Run]:
             consumer.look_around("after the run")
     for consumer in consumers:
         consumer.finish()
-    return runs
+        consumer.release()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What a producer raises as planned, and the end of the time, may come out where nobody can catch it."""
+    hook = sys.unraisablehook
+
+    def tell(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, (ProducerError, ProducerExit, Hang)):
+            hook(unraisable)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 def limited(runs: list[Run], drive: Callable[[], None]) -> None:
@@ -67,7 +94,9 @@ def _fail(run: Run, error: BaseException) -> None:
 
 
 def _bare(error: BaseException) -> BaseException:
-    """Without frames, which would hold what their locals name."""
+    """Without frames, which would hold what their locals name, nor the thing that lacks an attribute."""
+    if isinstance(error, AttributeError):
+        error.obj = None
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -126,6 +155,7 @@ class Drive:
         return False
 
     def _close(self) -> bool:
+        self._run.abandoned = True
         if hasattr(self._buckets, "close"):
             self._buckets.close()
         self._buckets = None
@@ -190,6 +220,7 @@ class Drive:
 
     async def _receive_from(self, buckets: AsyncIterator[Any]) -> bool:
         if self._is_time_to_close():
+            self._run.abandoned = True
             if hasattr(buckets, "aclose"):
                 await buckets.aclose()
             return False
