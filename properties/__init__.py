@@ -40,7 +40,24 @@ _HOMES = {
 # Importing a family registers its properties; the order is the order of the matrix.
 _FAMILIES = ("aliasing", "ownership", "values", "boundaries", "memory", "lifecycle", "packing")
 
-__all__ = list(_HOMES)
+__all__ = [
+    "PROFILES",
+    "PROPERTIES",
+    "Cell",
+    "Failure",
+    "NotABucketer",
+    "Outcome",
+    "Problem",
+    "Profile",
+    "Promises",
+    "Property",
+    "Run",
+    "Target",
+    "cells",
+    "execute",
+    "judge",
+    "preflight",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bucketproof.properties.promises import Promises
-from bucketproof.strategies import PROVENANCES, Custody, Item, Plan, plans
+from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, plans
 from bucketproof.strategies.plans import Ends, Iterables
 
 Plans = st.SearchStrategy[Plan]
@@ -146,7 +146,7 @@ def drawn_for(campaign: str, promises: Promises) -> Plans:
         drawn = plans(provenances={campaign, "fresh"}, min_items=1).filter(lambda plan: _is_about(plan, campaign))
     else:
         drawn = _BUILT[campaign](promises)
-    fit = [fit for fit in (_patient(promises), _roomy(promises, campaign), _castable(promises)) if fit]
+    fit = [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]
     for each in fit:
         drawn = drawn.map(each)
     return drawn
@@ -167,10 +167,16 @@ def _patient(promises: Promises) -> Fit | None:
 
 
 def _roomy(promises: Promises, campaign: str) -> Fit | None:
-    """No item exceeds the limit, where those that do are refused; but for the campaign that is about them."""
-    if promises.oversize != "error" or campaign in ("oversize", "bad-limit", "nan-limit"):
+    """No item exceeds the limit, where those that do may not arrive as they are; but where it is about them."""
+    if promises.oversize == "singleton" or campaign in ("oversize", "bad-limit", "nan-limit"):
         return None
-    return lambda plan: replace(plan, bucket_bytes=max([plan.bucket_bytes, *(item.nbytes for item in plan.items)]))
+    cast = DTYPES[promises.dtype].itemsize if promises.dtype in DTYPES else 0
+
+    def widened(plan: Plan) -> Plan:
+        sizes = (max(item.nbytes, math.prod(item.shape) * cast) for item in plan.items)
+        return replace(plan, bucket_bytes=max([plan.bucket_bytes, *sizes]))
+
+    return widened
 
 
 def _castable(promises: Promises) -> Fit | None:

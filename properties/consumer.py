@@ -85,7 +85,7 @@ class Consumer:
     def _grown(self, live: int) -> None:
         """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
         pending = self._undelivered.values()
-        always = self.run.promises.copies == "always"
+        always = self.run.promises.copies != "when-needed"
         padding = self.run.promises.padding or 0
         copied = [each for each in pending if always or each.is_cast or not each.keep_owed]
         owed = sum(each.largest + padding for each in copied)

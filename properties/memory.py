@@ -16,7 +16,7 @@ def peak(run: Run) -> Iterator[Problem]:
     """Its own allocations never exceed the bytes that had to be copied in the open bucket plus one item."""
     for live, owed, largest in run.peaks:
         # A packer may fill a buffer of the bucket's size, whatever is in the bucket.
-        buffer = min(run.plan.bucket_bytes, _total(run)) if run.promises.copies == "always" else 0
+        buffer = min(run.plan.bucket_bytes, _total(run)) if run.promises.copies != "when-needed" else 0
         if live > max(owed, buffer) + largest:
             yield Problem(
                 f"{live} bytes of its own at once; {owed} had to be copied, and an item has {largest} at most"

@@ -67,20 +67,23 @@ class Promises:
                 raise ValueError(f"promise {name}={value!r} is none of {', '.join(map(repr, values))}, or None")
         for name, unit in (("lookahead", "items"), ("padding", "bytes")):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 0):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise ValueError(f"promise {name}={value!r} is no number of {unit}; give 0, 1, … or None")
         self._check_scope()
         self._check_groups()
 
     def _check_scope(self) -> None:
-        if isinstance(self.scope, str) or set(self.scope) - set(FAMILIES):
+        if not isinstance(self.scope, tuple) or set(self.scope) - set(FAMILIES):
             raise ValueError(
                 f"promise scope={self.scope!r} must be a tuple of some of {', '.join(map(repr, FAMILIES))}"
             )
 
     def _check_groups(self) -> None:
+        if not isinstance(self.atomic_groups, tuple):
+            raise ValueError(f"promise atomic_groups={self.atomic_groups!r} is no tuple of groups")
         for group in self.atomic_groups:
-            if isinstance(group, str) or len(set(group)) < 2 or not all(group):
+            suffixes = isinstance(group, tuple) and all(isinstance(suffix, str) and suffix for suffix in group)
+            if not suffixes or len(set(group)) < 2:
                 raise ValueError(f"promise atomic_groups has {group!r}; a group is a tuple of two suffixes or more")
         largest = max(map(len, self.atomic_groups), default=0)
         if self.lookahead is not None and self.lookahead < largest:

@@ -276,6 +276,7 @@ def _spoiled(run: Run) -> Iterator[str]:
 
 
 def _broken(run: Run, names: tuple[str, ...]) -> Iterator[str]:
+    run = replace(run)  # one that has not yet been asked, for a run remembers its answers
     for name in names:
         prop = PROPERTIES[name]
         if not prop.unpromised(run.promises):

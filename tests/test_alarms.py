@@ -703,7 +703,7 @@ def holds_copies_twice(weights, limit):
 @rings("memory.released-after-flush")
 def names_the_flushed_bucket(weights, limit):
     """Has a variable that still names the last bucket while the next item is produced."""
-    for flushed in buckets(weights, limit):  # noqa: UP028: `yield from` would name nothing
+    for flushed in buckets(weights, limit):  # noqa: UP028  (`yield from` would name nothing)
         yield flushed
 
 
