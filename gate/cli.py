@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target
+    target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
     seed = _seed(options.profile) if options.seed is None else options.seed
     request = Request(target, options.profile, seed, tuple(options.only), options.workers)
     with destination(options.json) if options.json else nullcontext(_nowhere) as write:
@@ -109,7 +109,6 @@ def _add_check(commands: Any) -> None:
     judged.add_argument(
         "target",
         nargs="?",
-        default="reference",
         metavar="TARGET",
         help="package.module:attr, path/to/file.py:attr, or a name from `bucketproof list targets`",
     )

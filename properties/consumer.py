@@ -118,9 +118,9 @@ class Consumer:
     def _note(self, bucket: int, name: str, tensor: torch.Tensor, lent: list[Span]) -> Delivered:
         seen = facts(tensor)
         self.ledger.delivered(seen.storage_id)
-        waiting = self._waiting[name]
-        index = waiting.popleft() if waiting else None
+        index = self._matching(name, seen)
         if index is not None:
+            self._waiting[name].remove(index)
             self._undelivered.pop(index, None)
         return Delivered(
             bucket=bucket,
@@ -130,6 +130,13 @@ class Consumer:
             index=index,
             kept=index is not None and self._is_kept(seen, index),
         )
+
+    def _matching(self, name: str, seen: Facts) -> int | None:
+        """The hand-over that a tensor is: of those of its name the first with its bits, or else the first."""
+        waiting = self._waiting[name]
+        due = (self.run.handed_over[index].expected for index in waiting)
+        alike = [(each.shape, each.dtype, each.bits) == (seen.shape, seen.dtype, seen.bits) for each in due]
+        return waiting[alike.index(True) if True in alike else 0] if waiting else None
 
     def _is_kept(self, seen: Facts, index: int) -> bool:
         given = self.run.handed_over[index].facts

@@ -144,12 +144,12 @@ def _explore(
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
-    with _cheap_collections():
+    with cheap_collections():
         hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
 
 
 @contextmanager
-def _cheap_collections() -> Iterator[None]:
+def cheap_collections() -> Iterator[None]:
     """In here, the garbage collector looks at what is new, and not at all of torch, which takes far longer.
 
     Around a whole search, not each run: what is frozen and let go of again is collected late, if at all.

@@ -67,7 +67,7 @@ class Delivered:
     lent: bool
     """Whether its storage lay in a lender's memory."""
     index: int | None
-    """The hand-over it is: the first of its name that had not arrived yet. None if there was none."""
+    """The hand-over it is: of its name and not arrived yet, with its bits if one has them. None if there is none."""
     kept: bool
     """Whether it lies where it was handed over, in the very same storage."""
     later: list[tuple[Moment, bytes]] = field(default_factory=list)
@@ -183,8 +183,10 @@ class Run:
         return self.target.promises
 
     def size(self, index: int) -> int:
-        """Bytes of an item, as the target should deliver it."""
+        """Bytes of an item, as the target should deliver it, or as it does where it promises nothing."""
         item = self.plan.items[index]
+        if self.promises.dtype is None and (arrived := self.of(index)):
+            return arrived[0].facts.nbytes
         cast = DTYPES.get(self.promises.dtype or "")
         return item.nbytes if cast is None else math.prod(item.shape) * cast.itemsize
 

@@ -28,7 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bucketproof.properties.campaigns import drawn_for
 from bucketproof.properties.consumer import Consumer
 from bucketproof.properties.contract import PROPERTIES, Problem
-from bucketproof.properties.judging import _cheap_collections
+from bucketproof.properties.judging import cheap_collections
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
 from bucketproof.properties.running import MODES, Drive, execute_together, limited
@@ -106,7 +106,7 @@ def state_machine_for(target: Target | Callable[[Any, Any], Any]) -> type[RuleBa
             # A rule cannot be asynchronous, and a sync outlives the rule that began it.
             self._loop = asyncio.new_event_loop()
             self._around = ExitStack()
-            for each in (undisturbed(), _cheap_collections()):
+            for each in (undisturbed(), cheap_collections()):
                 self._around.enter_context(each)
 
         @precondition(lambda self: len(_under_way(self)) < AT_ONCE)
@@ -115,27 +115,27 @@ def state_machine_for(target: Target | Callable[[Any, Any], Any]) -> type[RuleBa
             """A sync begins; its target is not called before it is advanced."""
             self.syncs.append(_Sync(judged, _of_its_own(plan, len(self.syncs)), self._loop))
 
-        @precondition(_under_way)
+        @precondition(lambda self: bool(_under_way(self)))
         @rule(sync=_one_of(_under_way))
         def advance(self, sync: int) -> None:
             """One more bucket is consumed, and held."""
             self.syncs[sync].advance()
 
-        @precondition(_holding)
+        @precondition(lambda self: bool(_holding(self)))
         @rule(sync=_one_of(_holding), place=st.integers(0, 3), written=st.booleans())
         def drop(self, sync: int, place: int, written: bool) -> None:
             """A bucket is let go, the last one for 0; `written`, after it was emptied and written over."""
             consumer = self.syncs[sync].consumer
             consumer.drop(-1 - place % consumer.held, written=written)
 
-        @precondition(_holding)
+        @precondition(lambda self: bool(_holding(self)))
         @rule(sync=_one_of(_holding))
         def overwrite(self, sync: int) -> None:
             """The lenders of a sync write what they may write."""
             self.syncs[sync].consumer.overwrite()
 
         # One rule for all ends: were each of them a rule, few syncs would live to see their second bucket.
-        @precondition(_under_way)
+        @precondition(lambda self: bool(_under_way(self)))
         @rule(sync=_one_of(_under_way), how=_ways_to_end(judged))
         def end(self, sync: int, how: Ends) -> None:
             """The producer raises as it is advanced, or the sync is closed, or cancelled while the producer waits."""

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from bucketproof.adapters import compaction, packer, sender
+from bucketproof.cli import main
 from bucketproof.properties import PROFILES, PROPERTIES, Promises, Run, Target, cells, execute, judge, preflight
+from bucketproof.properties.evidence import Facts, facts, is_as_due
 from bucketproof.properties.payload import Entry, entries_of, flat_of
 from bucketproof.properties.promises import FAMILIES
 from bucketproof.reference import (
@@ -22,7 +24,9 @@ from bucketproof.reference import (
     pack_aligned,
     unpack_aligned,
 )
+from bucketproof.request import BadRequest
 from bucketproof.strategies import Item, Plan
+from bucketproof.targets import resolve
 
 Named = list[tuple[str, torch.Tensor]]
 
@@ -453,3 +457,45 @@ def test_families_are_those_that_there_are() -> None:
 def test_a_promise_that_is_none_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Promises(**given)
+
+
+# At the door.
+
+
+def test_a_compaction_function_is_named_as_any_other_target() -> None:
+    target = resolve("compaction=bucketproof.reference:compact")
+
+    assert target.name == "compaction=bucketproof.reference:compact"
+    assert target.promises == compaction(compact).promises
+    assert preflight(target) is None
+    with pytest.raises(BadRequest, match="no attribute 'compat'; did you mean 'compact'"):
+        resolve("compaction=bucketproof.reference:compat")
+
+
+def test_either_a_target_or_a_compaction_function_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "reference", "--compaction", "bucketproof.reference:compact"]) == 2
+    assert "--compaction: not allowed with argument TARGET" in capsys.readouterr().err
+
+
+# Casts, which packers mostly do.
+
+
+def test_two_casts_may_differ_in_the_payload_of_a_nan_and_in_nothing_else() -> None:
+    def seen(*bits: int) -> Facts:
+        return facts(torch.tensor(bits, dtype=torch.int16).view(torch.bfloat16))
+
+    assert is_as_due(seen(0x7FC0, 1), seen(0x7FC1, 1), is_cast=True)
+    assert not is_as_due(seen(0x7FC0, 1), seen(0x7FC1, 1), is_cast=False)
+    assert not is_as_due(seen(0x7FC0, 2), seen(0x7FC1, 1), is_cast=True)
+    assert not is_as_due(seen(0), seen(-0x8000), is_cast=True)
+
+
+def test_a_cast_may_allocate_what_arrives() -> None:
+    def widened(weights: Any, bucket_bytes: float) -> Any:
+        return get_named_tensor_buckets_sync(weights, bucket_bytes, compaction=torch.Tensor.float)
+
+    items = tuple(Item(f"{i}", "fresh", "bfloat16", (4,), seed=i) for i in range(4))
+    run = execute(Target("widened", widened, Promises(dtype="float32")), Plan(items, 1 << 10, grad_mode="no_grad"))
+
+    assert not list(PROPERTIES["memory.peak"].judge(run))
+    assert max(live for live, _, _ in run.peaks) == 4 * 16

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import itertools
 import random
 import time
@@ -24,7 +25,7 @@ import torch
 from hypothesis import Phase, given, settings
 
 from bucketproof.adapters import packer
-from bucketproof.properties import PROFILES, PROPERTIES, Cell, Promises, Target, cells, execute, limits
+from bucketproof.properties import PROFILES, PROPERTIES, Cell, Promises, Target, cells, execute, judge, limits
 from bucketproof.properties.campaigns import drawn_for, share_of
 from bucketproof.properties.limits import Hang
 from bucketproof.reference import compact, owns_its_memory
@@ -32,7 +33,7 @@ from bucketproof.reference.variants import pack_aligned, unpack_aligned
 from bucketproof.strategies import Plan
 
 SMOKE = PROFILES["smoke"]
-ELSEWHERE = 5
+ELSEWHERE = 4
 """Plans of a campaign that is another property's. A family that is flagged by mistake is mostly flagged at once."""
 USUAL = ("fresh", "full-tensor", "slice", "exact-cover", "detach", "numpy", "partial-slice", "tied")
 """Provenances that every alarm is judged on."""
@@ -467,7 +468,7 @@ def expands_again(weights, limit):
     """Copies one element of an expanded tensor, and expands it again."""
 
     def keep(tensor):
-        if 0 not in tensor.stride():
+        if 0 not in tensor.stride() or plain(tensor):
             return compact(tensor)
         once = tuple(slice(0, 1 if stride == 0 else None) for stride in tensor.stride())
         return compact(tensor[once]).expand(tensor.shape)
@@ -645,14 +646,20 @@ def counts_the_storage(weights, limit):
 GROUPED = Promises(order=None, lookahead=None, atomic_groups=(("q_proj", "k_proj"),))
 
 
-def grouped_buckets(weights, limit, *, complete=True, unit=lambda name: name.rpartition(".")[0]):
-    """A sound bucketer that keeps the two halves of a layer together. Each part can be replaced by a wrong one."""
+def layer_of(name):
+    layer, _, suffix = name.rpartition(".")
+    return layer if suffix in ("q_proj", "k_proj") else None
+
+
+def grouped_buckets(weights, limit, *, complete=True):
+    """A sound bucketer that keeps the two halves of a layer together."""
     refuse(limit)
     bucket, halves = [], defaultdict(list)
     for name, tensor in weights:
-        halves[unit(name)].append((name, compact(tensor)))
-        if len(halves[unit(name)]) == 1 + name.endswith((".q_proj", ".k_proj")):
-            members = halves.pop(unit(name))
+        layer = layer_of(name)
+        halves[layer].append((name, compact(tensor)))
+        if layer is None or len(halves[layer]) == 2:
+            members = halves.pop(layer)
             if bucket and nbytes(bucket) + nbytes(members) > limit:
                 yield emptied(bucket)
             bucket.extend(members)
@@ -1225,6 +1232,14 @@ rings("packing.metadata")(packer(pack_aligned, unpack_aligned, entries=elements,
 # Judging.
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _cheap_collections():
+    """As in a search: the garbage collector, which many alarms call for, looks at what is new."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def target_of(alarm: Alarm) -> Target:
     if isinstance(alarm.bucketer, Target):
         return alarm.bucketer
@@ -1236,11 +1251,11 @@ def names(alarms: Iterable[Alarm]) -> list[str]:
 
 
 @cache
-def drawn(campaign: str, promises: Promises, examples: int = SMOKE.examples, seed: int = 0) -> tuple[Plan, ...]:
+def drawn(campaign: str, promises: Promises, examples: int) -> tuple[Plan, ...]:
     """The plans that a campaign draws in a profile of so many examples."""
     found: list[Plan] = []
 
-    @hypothesis.seed(seed)
+    @hypothesis.seed(0)
     @settings(
         settings.get_profile(SMOKE.registered),
         phases=[Phase.generate],
@@ -1254,9 +1269,10 @@ def drawn(campaign: str, promises: Promises, examples: int = SMOKE.examples, see
     return tuple(found)
 
 
-def broken(target: Target, judged: Iterable[Cell], *, mainly: Collection[str] = (), seed: int = 0) -> dict[str, str]:
-    """The properties that are broken in some of these cells, each with what happened; looked for in few plans, but
-    for the properties and families that it is mainly about.
+def broken(target: Target, judged: Iterable[Cell], *, mainly: Collection[str] = ()) -> dict[str, str]:
+    """The properties that are broken in some of these cells, each with what happened.
+
+    It is looked for in few plans, but for the properties and families that it is mainly about.
     """
     found: dict[str, str] = {}
     cells_of: dict[str, list[Cell]] = defaultdict(list)
@@ -1264,8 +1280,8 @@ def broken(target: Target, judged: Iterable[Cell], *, mainly: Collection[str] = 
         if not cell.property.unpromised(target.promises):
             cells_of[cell.campaign].append(cell)
     for campaign, several in cells_of.items():
-        main = not mainly or any(cell.property.id in mainly or family(cell.property.id) in mainly for cell in several)
-        for plan in drawn(campaign, target.promises, SMOKE.examples if main else ELSEWHERE, seed):
+        main = any(cell.property.id in mainly or family(cell.property.id) in mainly for cell in several)
+        for plan in drawn(campaign, target.promises, SMOKE.examples if main else ELSEWHERE):
             run = execute(target, plan)
             for cell in several:
                 if problems := cell.problems(run):
@@ -1296,3 +1312,25 @@ def test_an_alarm_rings_and_only_its_family(alarm, monkeypatch):
     unexpected = {id: what for id, what in found.items() if family(id) not in {family(alarm.property), *alarm.also}}
     assert not unexpected, "\n".join(f"{id} {what}" for id, what in unexpected.items())
     assert set(alarm.also) <= set(map(family, found)), f"no sign of {alarm.also}"
+
+
+@pytest.mark.parametrize(
+    ("bucketer", "promises"),
+    [(buckets, Promises()), (async_buckets, Promises()), (grouped_buckets, GROUPED)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_the_alarms_are_made_of_rings_none(bucketer, promises):
+    assert broken(Target("sound", bucketer, promises), usual_cells()) == {}
+
+
+OF_EACH_FAMILY = {family(alarm.property): alarm for alarm in reversed(ALARMS) if "terminates" not in alarm.property}
+
+
+@pytest.mark.parametrize("alarm", OF_EACH_FAMILY.values(), ids=names(OF_EACH_FAMILY.values()))
+def test_a_verdict_says_what_an_alarm_does(alarm):
+    judged = (cell for cell in usual_cells(alarm.where) if cell.property.id == alarm.property)
+    outcomes = (judge(cell, target_of(alarm), SMOKE, 0) for cell in judged)
+    outcome = next(outcome for outcome in outcomes if outcome.status == "fail")
+    assert outcome.failure.sentence == PROPERTIES[alarm.property].sentence
+    assert outcome.failure.plan.startswith("Plan(")
+    assert outcome.failure.steps
