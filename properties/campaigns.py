@@ -28,6 +28,11 @@ _FEW = {"long-stream": 0.1, "steady": 0.2, "iterables": 0.5, "rank-agreement": 0
 """Campaigns whose plans are run several times, or take long, have a part of the examples."""
 
 
+_ABOUT = 5
+"""Items of a plan around one provenance. Long enough for a ring of four buffers to come round; most of what a plan
+costs is its items, and there are a hundred such campaigns."""
+
+
 def share_of(campaign: str) -> float:
     """The part of a profile's examples that a campaign has."""
     return _FEW.get(campaign, 1.0)
@@ -143,7 +148,9 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
 def drawn_for(campaign: str, promises: Promises) -> Plans:
     """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else."""
     if campaign in PROVENANCES:
-        drawn = plans(provenances={campaign, "fresh"}, min_items=1).filter(lambda plan: _is_about(plan, campaign))
+        drawn = plans(provenances={campaign, "fresh"}, min_items=1, max_items=_ABOUT).filter(
+            lambda plan: _is_about(plan, campaign)
+        )
     else:
         drawn = _BUILT[campaign](promises)
     fit = [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]

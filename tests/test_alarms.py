@@ -247,7 +247,8 @@ def clones_in_the_graph(weights, limit):
     """Copies a view that requires grad without leaving its graph."""
 
     def keep(tensor):
-        return tensor.clone() if tensor.requires_grad and not tensor.is_leaf and plain(tensor) else compact(tensor)
+        tracked = tensor.requires_grad and not tensor.is_leaf and plain(tensor)
+        return tensor.clone() if tracked and not owns_its_memory(tensor) else compact(tensor)
 
     return buckets(weights, limit, keep=keep)
 
@@ -1202,7 +1203,7 @@ def packs_tightly(named):
     """Leaves no byte between items, and says where each is."""
     flat = torch.empty(nbytes(named), dtype=torch.uint8)
     for part, (_, tensor) in zip(flat.split([tensor.nbytes for _, tensor in named]), named, strict=True):
-        part.copy_(raw(compact(tensor)))
+        part.copy_(raw(copied(tensor)))
     ends = itertools.accumulate(tensor.nbytes for _, tensor in named)
     return flat, [(name, tensor, end - tensor.nbytes) for (name, tensor), end in zip(named, ends, strict=True)]
 
