@@ -24,9 +24,18 @@ T = TypeVar("T")
 class Memory:
     """What a provenance builds from. It takes what it needs, and keeps nothing that it does not say."""
 
-    def __init__(self, seed: int = 0, *, finite: bool = False, kept: dict[Hashable, Any] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        finite: bool = False,
+        boolean: bool = False,
+        kept: dict[Hashable, Any] | None = None,
+    ) -> None:
+        """What is written must be legal for what the tensor becomes: `finite` numbers, or `boolean` bytes of 0 and 1."""
         self._seed = seed
         self._finite = finite
+        self._boolean = boolean
         self._kept = {} if kept is None else kept
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -51,7 +60,7 @@ class Memory:
         self._kept[id(thing)] = thing
 
     def _write(self, raw: torch.Tensor, dtype: torch.dtype) -> None:
-        content.write(raw, dtype, self._seed)
+        content.write(raw, torch.bool if self._boolean else dtype, self._seed)
         if self._finite:
             content.tame(raw, dtype)
 
@@ -74,7 +83,7 @@ class Through(Memory):
     """Memory as another operation leaves it: this is how operations are chained."""
 
     def __init__(self, build: Build, source: Memory) -> None:
-        super().__init__(source._seed, finite=source._finite, kept=source._kept)
+        super().__init__(source._seed, finite=source._finite, boolean=source._boolean, kept=source._kept)
         self._build, self._source = build, source
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:

@@ -184,18 +184,15 @@ class Stream:
 
     def _memory(self, item: Item) -> Memory:
         provenance = PROVENANCES[item.provenance]
+        options: dict[str, Any] = {
+            "finite": _is_computed(item),
+            "boolean": item.dtype == "bool",
+            "kept": self._kept,
+        }
         if provenance.custody is not Custody.LENT:
-            padded = provenance.custody is Custody.PARTIAL
-            return Private(item.seed, padded=padded, finite=_is_computed(item), kept=self._kept)
+            return Private(item.seed, padded=provenance.custody is Custody.PARTIAL, **options)
         lending = self._lendings[item.lender]
-        return Lent(
-            lending,
-            item.seed,
-            home=provenance.home,
-            exact=provenance.exact,
-            finite=_is_computed(item),
-            kept=self._kept,
-        )
+        return Lent(lending, item.seed, home=provenance.home, exact=provenance.exact, **options)
 
 
 def _is_computed(item: Item) -> bool:

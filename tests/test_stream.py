@@ -423,3 +423,12 @@ def test_poison_is_written_over_everything_of_inference_tensors_too():
             raw = torch.zeros(8, dtype=torch.uint8)
         content.poison(raw)
         assert raw.tolist() == [content.POISON] * 8
+
+
+@pytest.mark.parametrize("provenance", ["owned-view", "slice", "dtype-view", "partial-detach"])
+def test_a_bool_has_no_byte_but_zero_and_one_whatever_it_was_made_of(provenance: str) -> None:
+    """A copy of any other byte is one, so that a sound copy would look like a fault."""
+    item = Item("w", provenance, "bool", (3, 4), "reinterpreted")
+    found = [tensor.view(torch.uint8).flatten().tolist() for _, tensor in Stream(Plan((item,), 1 << 20)).iterable()]
+
+    assert set(found[0]) == {0, 1}
