@@ -32,7 +32,7 @@ class Memory:
         boolean: bool = False,
         kept: dict[Hashable, Any] | None = None,
     ) -> None:
-        """What is written must be legal for what the tensor becomes: `finite` numbers, or `boolean` bytes of 0 and 1."""
+        """What is written is legal for what the tensor becomes: `finite` numbers, or `boolean` bytes of 0 and 1."""
         self._seed = seed
         self._finite = finite
         self._boolean = boolean
