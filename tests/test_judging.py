@@ -1,0 +1,39 @@
+"""A seed says what is drawn, and nothing else does."""
+
+from __future__ import annotations
+
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+
+from bucketproof.properties import PROFILES, Target, cells, judge
+from bucketproof.properties.judging import _explore, _without_constants
+from bucketproof.reference import base_guard
+from bucketproof.strategies import Plan
+
+
+def drawn(seed: int) -> list[Plan]:
+    plans: list[Plan] = []
+    target = Target("base-guard", base_guard)
+    _explore(plans.append, "mixed", target, PROFILES["smoke"], seed, "test")
+    return plans
+
+
+def test_the_same_seed_draws_the_same_plans() -> None:
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+
+
+def test_no_number_from_the_source_of_local_modules_is_drawn() -> None:
+    """Which modules are local depends on how the suite is installed, and a verdict must not."""
+    before = HypothesisProvider._maybe_draw_constant
+    with _without_constants():
+        assert HypothesisProvider._maybe_draw_constant(None, "integer", {}) is None  # type: ignore[arg-type]
+    assert HypothesisProvider._maybe_draw_constant is before
+
+
+def test_a_failing_cell_has_the_same_smallest_plan_each_time() -> None:
+    cell = next(cell for cell in cells() if cell.id == "aliasing.survives-overwrite[detach]")
+    first, second = (judge(cell, Target("base-guard", base_guard), PROFILES["smoke"], 0) for _ in range(2))
+
+    assert first.failure is not None
+    assert first.failure == second.failure
+    assert len(first.failure.plan.split("Item(")) == 2, "one item is enough to show it"
