@@ -149,7 +149,7 @@ def _explore(
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
-    with cheap_collections(), _without_constants():
+    with cheap_collections(), without_constants():
         hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
 
 
@@ -180,7 +180,7 @@ def _failure(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
 
 
 @contextmanager
-def _without_constants() -> Iterator[None]:
+def without_constants() -> Iterator[None]:
     """In here, Hypothesis draws nothing that it has read in the source of local modules.
 
     What is drawn here are places in lists, for which such numbers mean nothing; but which modules are local depends on

@@ -27,6 +27,7 @@ from hypothesis import Phase, given, settings
 from bucketproof.adapters import packer
 from bucketproof.properties import PROFILES, PROPERTIES, Cell, Promises, Target, cells, execute, judge, limits
 from bucketproof.properties.campaigns import drawn_for, share_of
+from bucketproof.properties.judging import without_constants
 from bucketproof.properties.limits import Hang
 from bucketproof.reference import compact, owns_its_memory
 from bucketproof.reference.variants import pack_aligned, unpack_aligned
@@ -1266,7 +1267,8 @@ def drawn(campaign: str, promises: Promises, examples: int) -> tuple[Plan, ...]:
     def draw(plan: Plan) -> None:
         found.append(plan)
 
-    draw()
+    with without_constants():
+        draw()
     return tuple(found)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import Phase
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties import PROFILES, Target, cells, judge
-from bucketproof.properties.judging import _explore, _without_constants
+from bucketproof.properties.judging import _explore, without_constants
 from bucketproof.reference import base_guard
 from bucketproof.strategies import Plan
 
@@ -13,7 +14,11 @@ from bucketproof.strategies import Plan
 def drawn(seed: int) -> list[Plan]:
     plans: list[Plan] = []
     target = Target("base-guard", base_guard)
-    _explore(plans.append, "mixed", target, PROFILES["smoke"], seed, "test")
+
+    def look(plan: Plan) -> None:
+        plans.append(plan)
+
+    _explore(look, "mixed", target, PROFILES["smoke"], seed, "test", Phase.generate)
     return plans
 
 
@@ -25,7 +30,7 @@ def test_the_same_seed_draws_the_same_plans() -> None:
 def test_no_number_from_the_source_of_local_modules_is_drawn() -> None:
     """Which modules are local depends on how the suite is installed, and a verdict must not."""
     before = HypothesisProvider._maybe_draw_constant
-    with _without_constants():
+    with without_constants():
         assert HypothesisProvider._maybe_draw_constant(None, "integer", {}) is None  # type: ignore[arg-type]
     assert HypothesisProvider._maybe_draw_constant is before
 
