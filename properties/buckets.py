@@ -41,4 +41,7 @@ def pairs_of(bucket: Any, number: int) -> list[tuple[str, torch.Tensor]]:
 
 
 def _kind(thing: Any) -> str:
-    return "None" if thing is None else f"a {type(thing).__name__}"
+    if thing is None:
+        return "None"
+    kind = type(thing).__name__
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"

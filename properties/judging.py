@@ -64,7 +64,7 @@ def _smoke(run: Run) -> Iterator[Problem]:
         yield from PROPERTIES[name].judge(run)
 
 
-_SMOKE = Cell(Property("smoke", _smoke.__doc__ or "", "MUST", _smoke, campaigns=("smoke",)), "smoke")
+_SMOKE = Cell(Property("smoke", _smoke.__doc__ or "", "MUST", _smoke, campaigns=("smoke",), hangs=True), "smoke")
 
 
 @dataclass
@@ -83,6 +83,9 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
     survey = _survey(target, cell.campaign, profile, seed)
+    if survey.hung and cell.id not in survey.broken:
+        reason = "a run did not end in time, of which lifecycle.terminates tells"
+        return Outcome(cell.id, "error", cell.level, examples=survey.examples, reason=reason)
     if cell.id not in survey.broken:
         return Outcome(cell.id, "pass", cell.level, examples=survey.examples)
     # To shrink what hangs would take as long as it hangs, again and again.

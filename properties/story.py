@@ -23,7 +23,8 @@ def _tell(run: Run, event: Event) -> Iterator[str]:
     elif event.kind == "overwritten":
         yield "overwritten: the lender wrote to memory it had lent"
     elif event.kind == "delivered":
-        yield f"bucket {event.number} delivered, {len(run.members(event.number))} items"
+        count = len(run.members(event.number))
+        yield f"bucket {event.number} delivered, {count} {'item' if count == 1 else 'items'}"
         yield from (f"    {each.name!r}: {_where(run, each)}" for each in run.members(event.number))
     elif event.kind == "raised":
         yield f"raised {event.text}"

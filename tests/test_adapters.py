@@ -246,7 +246,7 @@ def test_what_was_packed_is_kept_as_data() -> None:
 def test_an_error_of_a_packer_says_which_half_it_was() -> None:
     target = packer(back_to_back, lambda payload: [("a", 1)])
 
-    assert "unpack() raised Malformed: bucket 0 holds (a str, a int)" in execute(target, ODD).events[-1].text
+    assert "unpack() raised Malformed: bucket 0 holds (a str, an int)" in execute(target, ODD).events[-1].text
 
 
 def test_a_packer_promises_what_packing_is() -> None:

@@ -126,13 +126,13 @@ def test_a_target_that_returns_none_is_told_to_return_buckets():
 @pytest.mark.parametrize(
     ("bucket", "found"),
     [
-        (7, "bucket 0 is a int"),
+        (7, "bucket 0 is an int"),
         (None, "bucket 0 is None"),
         (torch.zeros(2), "bucket 0 is a Tensor"),
         ("w0", "bucket 0 is a str"),
         ([torch.zeros(2)], "bucket 0 holds a Tensor where a (name, tensor) pair should be"),
         ([("w0", torch.zeros(2), 1)], "bucket 0 holds a tuple where"),
-        ([("w0", 1)], "bucket 0 holds (a str, a int) where"),
+        ([("w0", 1)], "bucket 0 holds (a str, an int) where"),
         ([(torch.zeros(2), "w0")], "bucket 0 holds (a Tensor, a str) where"),
     ],
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-from bucketproof.properties import PROFILES, Target, cells, judge
+from bucketproof.properties import PROFILES, Target, cells, judge, limits, preflight
 from bucketproof.properties.judging import _explore, without_constants
 from bucketproof.reference import base_guard
 from bucketproof.strategies import Plan
@@ -42,3 +43,32 @@ def test_a_failing_cell_has_the_same_smallest_plan_each_time() -> None:
     assert first.failure is not None
     assert first.failure == second.failure
     assert len(first.failure.plan.split("Item(")) == 2, "one item is enough to show it"
+
+
+def test_a_target_that_hangs_fails_smoke_and_is_not_judged_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of a hundred campaigns would wait for the end of its time."""
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+
+    def hangs(weights: object, bucket_bytes: float) -> object:
+        while True:
+            pass
+
+    outcome = preflight(Target("hangs", hangs))
+
+    assert outcome is not None
+    assert outcome.status == "fail"
+    assert outcome.failure is not None
+    assert "did not end in time" in outcome.failure.what
+
+
+def test_a_cell_whose_runs_hang_has_no_verdict_and_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not seen to the end was not judged."""
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+
+    def hangs(weights: object, bucket_bytes: float) -> object:
+        while True:
+            pass
+
+    cell = next(cell for cell in cells() if cell.id == "values.order")
+
+    assert judge(cell, Target("hangs", hangs), PROFILES["smoke"], 0).status == "error"
