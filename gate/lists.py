@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bucketproof.properties import Property
 
 
 def targets() -> str:
@@ -13,21 +17,28 @@ def targets() -> str:
     rows = [(name, describe(name)) for name in BUILT_IN]
     rows += [(spec, "the function in that project's wheel") for spec in released.known()]
     rows += [("package.module:attribute", "your own: a callable (weights, bucket_bytes), or a Target")]
-    return _table([*rows, ("path/to/file.py:attribute", "the same, loaded from a file")])
+    rows += [("path/to/file.py:attribute", "the same, loaded from a file")]
+    return _table([("target", "what it is"), *rows])
 
 
 def properties() -> str:
-    """Every property's id, level and sentence."""
+    """Every property's id, level, sentence, and the promises that select it, if it is not judged in any case."""
     from bucketproof.properties import PROPERTIES
 
-    return _table([(each.id, each.level, each.sentence) for each in PROPERTIES.values()])
+    rows = [(each.id, each.level, each.sentence, _promises(each)) for each in PROPERTIES.values()]
+    return _table([("id", "level", "sentence", "selected by the promises"), *rows])
+
+
+def _promises(prop: Property) -> str:
+    return "; ".join(f"{name}={' or '.join(map(repr, values)) or 'any'}" for name, values in prop.needs.items())
 
 
 def provenances() -> str:
     """Every provenance's id, custody and sentence."""
     from bucketproof.strategies import PROVENANCES
 
-    return _table([(each.id, each.custody.value, each.sentence) for each in PROVENANCES.values()])
+    rows = [(each.id, each.custody.value, each.sentence) for each in PROVENANCES.values()]
+    return _table([("id", "custody", "sentence"), *rows])
 
 
 LISTS: dict[str, Callable[[], str]] = {

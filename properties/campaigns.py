@@ -81,6 +81,9 @@ def _held(promises: Promises) -> Plans:
     return drawn.map(lambda plan: replace(_repeated(plan, 2), consumer="hold"))
 
 
+_OWNED = tuple(id for id, each in PROVENANCES.items() if each.custody is Custody.OWNED)
+
+
 def _ending(*ends: Ends, **options: Any) -> Callable[[Promises], Plans]:
     """Plans that end in one of these ways, anywhere in the stream."""
 
@@ -130,6 +133,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "tied": lambda promises: plans(provenances=["fresh", "tied", "tied-object"], min_items=2),
     "rank-agreement": lambda promises: plans(limits=_small),
     "atomic-groups": _groups,
+    "owned": _consumed("drop", provenances=_OWNED, iterables=_LAZY, min_items=2),
     "dropped": _consumed("drop", iterables=_LAZY),
     "cleared": _consumed("clear"),
     "held": _held,

@@ -11,7 +11,7 @@ _SYNCS = 4
 """Syncs in a row. What grows at all, grows from the second to the last."""
 
 
-@contract("memory.peak", campaigns=["dropped", "long-stream"])
+@contract("memory.peak", campaigns=["owned", "dropped", "long-stream"])
 def peak(run: Run) -> Iterator[Problem]:
     """Its own allocations never exceed the bytes that had to be copied in the open bucket plus one item."""
     for live, owed, largest in run.peaks:

@@ -114,7 +114,7 @@ def test_a_missing_attribute_does_not_hold_what_lacks_it():
 def test_what_is_no_iterable_of_buckets_is_no_bucketer(result):
     run = run_of(lambda weights, limit: result)
     assert isinstance(run.error, NotABucketer)
-    assert f"a {type(result).__name__}" in run.said
+    assert f" {type(result).__name__}, which is no iterable" in run.said
 
 
 def test_a_target_that_returns_none_is_told_to_return_buckets():
