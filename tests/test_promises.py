@@ -124,7 +124,12 @@ def refusing(limit):
 
 
 def cast_to_bfloat16(weights, limit):
-    return sound(weights, limit, compaction=lambda tensor: compact(tensor.detach().to(torch.bfloat16)))
+    return sound(weights, limit, compaction=as_bfloat16)
+
+
+def as_bfloat16(tensor: torch.Tensor) -> torch.Tensor:
+    # What has the dtype already is handed on as the very object: a detached alias of it would look shared, and be copied.
+    return compact(tensor if tensor.dtype is torch.bfloat16 else tensor.detach().to(torch.bfloat16))
 
 
 def refuses_oversize(weights, limit):
