@@ -128,7 +128,7 @@ def cast_to_bfloat16(weights, limit):
 
 
 def as_bfloat16(tensor: torch.Tensor) -> torch.Tensor:
-    # What has the dtype already is handed on as the very object: a detached alias of it would look shared, and be copied.
+    # What has the dtype already stays the very object: a detached alias of it would look shared, and be copied.
     return compact(tensor if tensor.dtype is torch.bfloat16 else tensor.detach().to(torch.bfloat16))
 
 
