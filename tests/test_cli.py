@@ -287,6 +287,7 @@ def test_an_interrupted_run_ends_in_one_line(here: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of its own, all of which gets the signal, as from a keyboard
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     for _ in range(600):
         if (here / "started").exists():
