@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bucketproof.properties.outcome import Failure, Outcome
+from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
 
 WIDTH = 100
@@ -19,6 +19,12 @@ _CUSTODY = {
     "shared": "someone else reads the same memory: kept or copied",
 }
 _COLOURS = {"pass": "32", "fail": "31", "error": "35", "skipped": "33", "unpromised": "33"}
+_MOST = 12
+"""Items of a stream that are told. A smallest stream is rarely longer, but some faults need hundreds."""
+_BAR = 32
+"""Characters that a storage is wide."""
+_INK = {"handed-over": "█", "overwritten": "▒", "held": "▓"}
+_ASCII_INK = {"handed-over": "#", "overwritten": "x", "held": "="}
 _MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skipped": "-", "unpromised": "o", "": "·"}
 _ASCII = {**_MARKS, "pass": "+", "fail": "X", "": "."}
 _LEGEND = {
@@ -55,8 +61,8 @@ def render(verdict: Verdict, style: Style = Style()) -> str:
     return "\n\n".join("\n".join(part) for part in [*parts, _summary(verdict, style)]) + "\n"
 
 
-def explain(outcome: Outcome) -> list[str]:
-    """A failing cell in words: the broken sentence, what happened, the smallest plan and the steps."""
+def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
+    """A failing cell: the broken sentence, what happened, the smallest stream, the steps, the memory, and the plan."""
     failure = outcome.failure
     if failure is None:
         return [outcome.reason or "no explanation"]
@@ -64,8 +70,10 @@ def explain(outcome: Outcome) -> list[str]:
         *_wrapped(failure.sentence),
         "",
         *_wrapped(failure.what, "What happened: "),
-        *_told("Smallest plan:", failure.plan.splitlines()),
-        *_told("Step by step:", _steps(failure)),
+        *_told("Smallest stream:", _items(failure)),
+        *_told("Step by step:", _steps(failure, style)),
+        *_told("Memory:", _pictures(failure, style)),
+        *_told("The plan, as code:", failure.plan.splitlines()),
     ]
 
 
@@ -74,7 +82,9 @@ def _alike(failed: Iterable[Outcome]) -> Iterable[list[Outcome]]:
     groups: dict[str, list[Outcome]] = {}
     for cell in failed:
         property_id, _, provenance = cell.cell.removesuffix("]").partition("[")
-        told = str(cell.failure).replace(provenance, "*") if provenance else str(cell.failure)
+        # What an item is differs in any case: it is what its provenance is.
+        told = str(cell.failure and replace(cell.failure, items=()))
+        told = told.replace(provenance, "*") if provenance else told
         groups.setdefault(f"{property_id} {told}", []).append(cell)
     return groups.values()
 
@@ -83,7 +93,7 @@ def _failing(cells: list[Outcome], style: Style) -> list[str]:
     level = "" if cells[0].level == "MUST" else f" ({cells[0].level})"
     heads = [style.paint(f"FAIL{level} {cell.cell}", "fail") for cell in cells]
     others = ["", "With the provenance's name changed, all of it holds for the others too."] if cells[1:] else []
-    return [*heads, *(f"  {line}".rstrip() for line in [*explain(cells[0]), *others])]
+    return [*heads, *(f"  {line}".rstrip() for line in [*explain(cells[0], style), *others])]
 
 
 def _told(title: str, lines: Iterable[str]) -> list[str]:
@@ -91,9 +101,44 @@ def _told(title: str, lines: Iterable[str]) -> list[str]:
     return ["", title, *body] if body else []
 
 
-def _steps(failure: Failure) -> Iterator[str]:
-    for number, step in enumerate(failure.steps, 1):
-        yield from _wrapped(step, f"{number:>2}. ")
+def _items(failure: Failure) -> Iterator[str]:
+    for item in failure.items[:_MOST]:
+        yield from _wrapped(item, "- ")
+    if len(failure.items) > _MOST:
+        yield f"and {len(failure.items) - _MOST} more, see the plan"
+
+
+def _steps(failure: Failure, style: Style) -> Iterator[str]:
+    number = 0
+    for step in failure.steps:
+        number += not step.depth
+        head = "    " * step.depth if step.depth else f"{number:>2}. "
+        sign = "!! " if step.wrong else ""
+        lines = _wrapped(f"{sign}{step.text}", head)
+        yield from (style.paint(line, "fail") for line in lines) if step.wrong else lines
+
+
+def _pictures(failure: Failure, style: Style) -> Iterator[str]:
+    """A bar for each storage, and below it who has to do with which bytes."""
+    rows = [row for storage in failure.storages for row in _rows(storage, style)]
+    left = min(max((len(text) for text, _ in rows), default=0), WIDTH - _BAR - 8)
+    return (f"{_cut(text, left):<{left}}  {bar}" for text, bar in rows)
+
+
+def _rows(storage: Storage, style: Style) -> Iterator[tuple[str, str]]:
+    yield storage.text, f"0{storage.nbytes:>{_BAR - 1}}"
+    yield from ((f"  {mark.text}", _bar(mark, storage.nbytes, style)) for mark in storage.marks)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 4]} ..."
+
+
+def _bar(mark: Mark, nbytes: int, style: Style) -> str:
+    ink, rest = (_INK if style.unicode else _ASCII_INK)[mark.kind], "·" if style.unicode else "."
+    first = mark.start * _BAR // max(nbytes, 1)
+    last = max(first + 1, -(-mark.end * _BAR // max(nbytes, 1)))
+    return f"{rest * first}{ink * (last - first)}{rest * (_BAR - last)}"
 
 
 def _wrapped(text: str, first: str = "") -> list[str]:

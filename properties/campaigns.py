@@ -124,6 +124,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "mixed": lambda promises: plans(),
     "iterables": lambda promises: plans(),
     "several": lambda promises: plans(limits=_small, min_items=3),
+    "packed": lambda promises: plans(limits=_whole, min_items=3),
     "long-stream": _long,
     "exact-fit": lambda promises: plans(limits=_exact_fits),
     "oversize": lambda promises: plans(limits=_too_small, min_items=1),

@@ -26,6 +26,7 @@ from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Momen
 from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
+from bucketproof.strategies.memory import Buffer
 
 _Noted = list[tuple[Delivered, torch.Tensor]]
 
@@ -39,7 +40,7 @@ class Consumer:
         self.stream = Stream(
             run.plan,
             produced=self._produced,
-            overwritten=lambda: run.events.append(Event("overwritten")),
+            overwritten=self._overwritten,
             working=self._producer_at_work,
             suspending=self._suspending,
         )
@@ -70,6 +71,9 @@ class Consumer:
         self._watched.append(watch(tensor))
         self._waiting[item.name].append(index)
         self._undelivered[index] = handed_over
+
+    def _overwritten(self, buffer: Buffer) -> None:
+        self.run.events.append(Event("overwritten", place=Span(buffer.start, buffer.end)))
 
     def _due(self, tensor: torch.Tensor, seen: Facts) -> Facts:
         cast = DTYPES.get(self.run.promises.dtype or "")

@@ -29,7 +29,7 @@ class Problem:
 Judge = Callable[[Run], Iterator[Problem]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Property:
     """One sentence of the contract."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -26,10 +26,12 @@ from bucketproof.properties.campaigns import drawn_for, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.outcome import Failure, Outcome
+from bucketproof.properties.picture import storages
 from bucketproof.properties.profiles import Profile
+from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
 from bucketproof.properties.running import execute
-from bucketproof.properties.story import steps
+from bucketproof.properties.story import items, steps
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Item, Plan
 
@@ -67,13 +69,24 @@ def _smoke(run: Run) -> Iterator[Problem]:
 _SMOKE = Cell(Property("smoke", _smoke.__doc__ or "", "MUST", _smoke, campaigns=("smoke",), hangs=True), "smoke")
 
 
+@dataclass(frozen=True)
+class Detection:
+    """The first run that broke a cell."""
+
+    run: Run
+    problems: list[Problem]
+    examples: int
+    """How many plans it took."""
+    seconds: float
+    """How long."""
+
+
 @dataclass
-class _Survey:
+class Survey:
     """What the shared runs of a campaign have shown."""
 
     examples: int = 0
-    broken: dict[str, tuple[Run, list[Problem]]] = field(default_factory=dict)
-    """For each broken cell, the first run that broke it."""
+    broken: dict[str, Detection] = field(default_factory=dict)
     hung: bool = False
 
 
@@ -82,37 +95,53 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
         return Outcome(cell.id, "unpromised", cell.level, reason=reason)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
-    survey = _survey(target, cell.campaign, profile, seed)
-    if survey.hung and cell.id not in survey.broken:
+    seen = _survey(target, cell.campaign, profile, seed)
+    if cell.id in seen.broken:
+        first = seen.broken[cell.id]
+        # To shrink what hangs would take as long as it hangs, again and again.
+        smallest = None if seen.hung else _search(cell, target, profile, seed, Phase.generate, Phase.shrink)
+        return _failed(cell, seen.examples, *(smallest or (first.run, first.problems)))
+    if seen.hung:
         reason = "a run did not end in time, of which lifecycle.terminates tells"
-        return Outcome(cell.id, "error", cell.level, examples=survey.examples, reason=reason)
-    if cell.id not in survey.broken:
-        return Outcome(cell.id, "pass", cell.level, examples=survey.examples)
-    # To shrink what hangs would take as long as it hangs, again and again.
-    smallest = None if survey.hung else _search(cell, target, profile, seed, Phase.generate, Phase.shrink)
-    return _failed(cell, survey.examples, *(smallest or survey.broken[cell.id]))
+        return Outcome(cell.id, "error", cell.level, examples=seen.examples, reason=reason)
+    return Outcome(cell.id, "pass", cell.level, examples=seen.examples)
 
 
 @lru_cache(maxsize=1024)
-def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> _Survey:
-    survey = _Survey()
-    seen: set[Plan] = set()
-    judged = [cell for cell in cells() if cell.campaign == campaign and not cell.property.unpromised(target.promises)]
+def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> Survey:
+    return survey(
+        target, [cell for cell in cells() if cell.campaign == campaign], drawn(campaign, target.promises, profile, seed)
+    )
 
-    def look(plan: Plan) -> None:
-        # Hypothesis varies what it has drawn before, and often draws it again; to run that again shows nothing.
-        if survey.hung or plan in seen:
-            return
-        seen.add(plan)
-        run = execute(target, plan)
-        survey.examples += 1
-        survey.hung = isinstance(run.error, Hang)
-        for cell in judged:
-            if cell.id not in survey.broken and (problems := cell.problems(run)):
-                survey.broken[cell.id] = run, problems
 
-    _explore(look, campaign, target, profile, seed, campaign, Phase.generate)
-    return survey
+def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Survey:
+    """Run the plans, and judge each run in all of these cells. Ends at a run that does not."""
+    found, started = Survey(), time.perf_counter()
+    judged = [cell for cell in judged if not cell.property.unpromised(target.promises)]
+    with cheap_collections():
+        for plan in plans:
+            run = execute(target, plan)
+            found.examples += 1
+            for cell in judged:
+                if cell.id not in found.broken and (problems := cell.problems(run)):
+                    seconds = time.perf_counter() - started
+                    found.broken[cell.id] = Detection(run, problems, found.examples, seconds)
+            if isinstance(run.error, Hang):
+                found.hung = True
+                break
+    return found
+
+
+def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
+    """The plans of a campaign that a profile looks at, each once: the same for the same seed."""
+    # Hypothesis varies what it has drawn before, and often draws it again; to run that again would show nothing.
+    plans: dict[Plan, None] = {}
+
+    def keep(plan: Plan) -> None:
+        plans[plan] = None
+
+    _explore(keep, campaign, promises, profile, seed, campaign, Phase.generate)
+    return tuple(plans)
 
 
 class _Broken(Exception):
@@ -133,21 +162,21 @@ def _search(
             raise _Broken
 
     with suppress(_Broken, Flaky):  # a target that fails only now and then has failed, too
-        _explore(look, cell.campaign, target, profile, seed, f"{target.name}/{cell.id}", *phases)
+        _explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
     return found
 
 
 def _explore(
     look: Callable[[Plan], None],
     campaign: str,
-    target: Target,
+    promises: Promises,
     profile: Profile,
     seed: int,
     key: str,
     *phases: Phase,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
-    explore: Any = given(drawn_for(campaign, target.promises))(look)
+    explore: Any = given(drawn_for(campaign, promises))(look)
     examples = max(1, int(profile.examples * share_of(campaign)))
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
@@ -179,7 +208,14 @@ def _failed(cell: Cell, examples: int, run: Run, problems: list[Problem]) -> Out
 def _failure(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
     first = problems[0]
     subject = "" if first.item is None else f"{run.plan.items[first.item].name!r}: "
-    return Failure(cell.property.sentence, f"{subject}{first.what}", str(run.plan), steps(run))
+    return Failure(
+        cell.property.sentence,
+        f"{subject}{first.what}",
+        str(run.plan),
+        items(run.plan),
+        steps(run, first.item),
+        storages(run, first.item),
+    )
 
 
 @contextmanager

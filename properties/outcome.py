@@ -10,6 +10,36 @@ Level = Literal["MUST", "SHOULD"]
 
 
 @dataclass(frozen=True)
+class Step:
+    """One thing that happened."""
+
+    text: str
+    depth: int = 0
+    """0, or 1 for what belongs to the step before."""
+    wrong: bool = False
+    """Whether the broken promise shows here."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Who has to do with which bytes of a storage, from `start` to before `end`."""
+
+    kind: Literal["handed-over", "overwritten", "held"]
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A piece of memory, and what became of it, in the order in which it did."""
+
+    text: str
+    nbytes: int
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a cell failed, on the smallest plan that was found."""
 
@@ -19,8 +49,27 @@ class Failure:
     """What happened, in one line."""
     plan: str
     """Code that rebuilds the plan."""
-    steps: tuple[str, ...]
-    """What happened, step by step."""
+    items: tuple[str, ...]
+    """The plan's items, in words, a line each."""
+    steps: tuple[Step, ...]
+    """What happened."""
+    storages: tuple[Storage, ...] = ()
+    """The memory it happened in."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Failure:
+        """The inverse of what `Outcome.to_json` has of it."""
+        return cls(
+            **{
+                **data,
+                "items": tuple(data["items"]),
+                "steps": tuple(Step(**step) for step in data["steps"]),
+                "storages": tuple(
+                    Storage(**{**each, "marks": tuple(Mark(**mark) for mark in each["marks"])})
+                    for each in data["storages"]
+                ),
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -44,7 +93,5 @@ class Outcome:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
         """The inverse of `to_json`."""
-        failure = data.pop("failure")
-        if failure is not None:
-            failure = Failure(**{**failure, "steps": tuple(failure["steps"])})
-        return cls(**data, failure=failure)
+        failure = data["failure"]
+        return cls(**{**data, "failure": failure and Failure.from_json(failure)})

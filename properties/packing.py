@@ -17,7 +17,7 @@ _MISALIGNED = re.compile("align|divisible", re.IGNORECASE)
 """What torch and numpy say of a view that cannot be, for its bytes do not begin at a multiple of its element's size."""
 
 
-@contract("packing.round-trip", needs=_PACKERS)
+@contract("packing.round-trip", campaigns=["packed", "mixed"], needs=_PACKERS)
 def round_trip(run: Run) -> Iterator[Problem]:
     """Unpacking what was packed gives every tensor back, whatever the mix of dtypes and layouts."""
     for packing in _packings(run):
@@ -27,7 +27,7 @@ def round_trip(run: Run) -> Iterator[Problem]:
             yield from _differences(run, packing)
 
 
-@contract("packing.alignment", needs=_PACKERS)
+@contract("packing.alignment", campaigns=["packed", "mixed"], needs=_PACKERS)
 def alignment(run: Run) -> Iterator[Problem]:
     """Each packed tensor can be viewed at its own dtype."""
     for packing in _packings(run):
@@ -41,7 +41,7 @@ def alignment(run: Run) -> Iterator[Problem]:
         yield from _misplaced(run, packing)
 
 
-@contract("packing.metadata", needs=_PACKERS)
+@contract("packing.metadata", campaigns=["packed", "mixed"], needs=_PACKERS)
 def metadata(run: Run) -> Iterator[Problem]:
     """Metadata and payload agree in order, sizes and total length."""
     for packing in _packings(run):

@@ -94,6 +94,8 @@ class Event:
     number: int = -1
     """Which hand-over was produced, or which bucket was delivered."""
     text: str = ""
+    place: Span | None = field(default=None, compare=False)
+    """What was overwritten. Another run has other addresses."""
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,52 @@
-"""A failing run, told step by step."""
+"""A failing run in words: what was to be handed over, and what happened, step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bucketproof.properties.outcome import Step
 from bucketproof.properties.run import Delivered, Event, Run
-from bucketproof.strategies import PROVENANCES, Custody, Item
+from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
 
 _SHOWN = 8
 """Bytes of a tensor that are shown, from the first that differs."""
 
 
-def steps(run: Run) -> tuple[str, ...]:
-    """What was produced, overwritten and delivered, in its order, and what reading again has shown."""
-    told = [line for event in run.events for line in _tell(run, event)]
-    return (*told, *_read_again(run))
+def items(plan: Plan) -> tuple[str, ...]:
+    """Each item of a plan in a line, and of each provenance once what it is."""
+    seen: set[str] = set()
+    told = []
+    for item in plan.items:
+        told.append(
+            _item(item) if item.provenance in seen else f"{_item(item)}. {PROVENANCES[item.provenance].sentence}"
+        )
+        seen.add(item.provenance)
+    return tuple(told)
 
 
-def _tell(run: Run, event: Event) -> Iterator[str]:
+def steps(run: Run, item: int | None) -> tuple[Step, ...]:
+    """What was produced, overwritten and delivered, in its order, and what reading again has shown.
+
+    What is wrong is marked where it is about this item, or is not about any.
+    """
+    told = [step for event in run.events for step in _tell(run, event, item)]
+    return (*told, *_read_again(run, item))
+
+
+def _tell(run: Run, event: Event, item: int | None) -> Iterator[Step]:
     if event.kind == "produced":
-        yield f"produced {_item(run, event.number)}"
+        yield Step(f"produced {_item(run.plan.items[event.number])}")
     elif event.kind == "overwritten":
-        yield "overwritten: the lender wrote to memory it had lent"
+        yield Step(f"overwritten: {_written(run, event)}")
     elif event.kind == "delivered":
-        count = len(run.members(event.number))
-        yield f"bucket {event.number} delivered, {count} {'item' if count == 1 else 'items'}"
-        yield from (f"    {each.name!r}: {_where(run, each)}" for each in run.members(event.number))
+        yield from _delivered(run, event.number, item)
     elif event.kind == "raised":
-        yield f"raised {event.text}"
+        yield Step(f"raised {event.text}", wrong=item is None and run.raised is None)
     else:
-        yield "the stream ended"
+        yield Step("the stream ended")
 
 
-def _item(run: Run, index: int) -> str:
-    item = run.plan.items[index]
+def _item(item: Item) -> str:
     custody = PROVENANCES[item.provenance].custody
     return f"{item.name!r}: {_chain(item)}, {item.dtype} {item.shape}, {item.nbytes} bytes, {_WHOSE[custody]}"
 
@@ -51,27 +64,65 @@ _WHOSE = {
 }
 
 
+def _written(run: Run, event: Event) -> str:
+    before = run.events[: next(i for i, each in enumerate(run.events) if each is event)]
+    for each in reversed(before):
+        if each.kind == "produced" and run.handed_over[each.number].facts.span.overlaps(event.place):
+            return f"the lender wrote over the memory that it had lent as {run.plan.items[each.number].name!r}"
+    return "the lender wrote over memory that it had lent"
+
+
+def _delivered(run: Run, bucket: int, item: int | None) -> Iterator[Step]:
+    members = run.members(bucket)
+    nbytes = sum(each.facts.nbytes for each in members)
+    yield Step(f"bucket {bucket} delivered: {len(members)} {'item' if len(members) == 1 else 'items'}, {nbytes} bytes")
+    for each in members:
+        wrong = _is_spoiled(run, each) and item in (None, each.index)
+        yield Step(f"{each.name!r}: {_where(run, each)}", depth=1, wrong=wrong)
+
+
+def _is_spoiled(run: Run, delivered: Delivered) -> bool:
+    """Whether it shows that it is not what was handed over, or lies where it may not."""
+    if delivered.index is None:
+        return True
+    given = run.handed_over[delivered.index]
+    holds_more = delivered.facts.storage.nbytes > delivered.facts.nbytes or bool(delivered.facts.graph)
+    is_needless = given.keep_owed and not delivered.kept
+    return delivered.lent or holds_more or is_needless or not delivered.as_given(given)
+
+
 def _where(run: Run, delivered: Delivered) -> str:
     if delivered.index is None:
         return "never handed over"
-    given = run.handed_over[delivered.index].expected
-    place = (
-        "in the lender's memory" if delivered.lent else "kept in place" if delivered.kept else "in memory of its own"
-    )
-    if delivered.same_kind(run.handed_over[delivered.index]) and delivered.facts.bits != given.bits:
-        return f"{place}, with other bits: {_difference(given.bits, delivered.facts.bits)}"
+    given = run.handed_over[delivered.index]
+    place = _place(delivered)
+    if not delivered.same_kind(given):
+        return f"{place}, as {delivered.facts.dtype} {delivered.facts.shape}"
+    if delivered.facts.bits != given.expected.bits:
+        return f"{place}, with other bits: {_difference(given.expected.bits, delivered.facts.bits)}"
     return place
 
 
-def _read_again(run: Run) -> Iterator[str]:
+def _place(delivered: Delivered) -> str:
+    if delivered.lent:
+        return "still in the lender's memory"
+    facts = delivered.facts
+    place = "kept in place" if delivered.kept else "copied, in memory of its own"
+    storage = f", which has {facts.storage.nbytes} bytes" if facts.storage.nbytes > facts.nbytes else ""
+    return f"{place}{storage}{f', with the graph of {facts.graph}' if facts.graph else ''}"
+
+
+def _read_again(run: Run, item: int | None) -> Iterator[Step]:
     for delivered in run.delivered:
         for moment, bits in delivered.later:
             if bits != delivered.facts.bits:
                 change = _difference(delivered.facts.bits, bits)
-                yield f"read again {_WHEN[moment]}, {delivered.name!r} has changed: {change}"
+                text = f"read again {_WHEN[moment]}, {delivered.name!r} has changed: {change}"
+                yield Step(text, wrong=item in (None, delivered.index))
                 break
     for index, nbytes in run.pinned.items():
-        yield f"the producer let go, and the {nbytes} bytes behind {run.plan.items[index].name!r} are still alive"
+        text = f"the producer let go, and the {nbytes} bytes behind {run.plan.items[index].name!r} are still alive"
+        yield Step(text, wrong=item in (None, index))
 
 
 _WHEN = {

@@ -142,7 +142,7 @@ class Lending:
         *,
         bucket_bytes: float = 0,
         patient: bool = False,
-        on_overwrite: Callable[[], None] | None = None,
+        on_overwrite: Callable[[Buffer], None] = lambda buffer: None,
     ) -> None:
         """`patient` lenders write no item's memory before it is delivered. For a list, all of them are made at once."""
         self._plan = plan
@@ -152,7 +152,7 @@ class Lending:
         self._bucket_bytes = bucket_bytes
         self._rings: dict[Hashable, list[Buffer]] = {}
         self._clock = 0
-        self._told = on_overwrite or (lambda: None)
+        self._told = on_overwrite
 
     @property
     def buffers(self) -> Iterator[Buffer]:
@@ -201,7 +201,7 @@ class Lending:
     def _overwrite(self, buffer: Buffer) -> None:
         if buffer.lent_at is not None:
             buffer.overwrite()
-            self._told()
+            self._told(buffer)
 
     def _capacity(self, nbytes: int) -> int:
         if self._plan.size == "exact":

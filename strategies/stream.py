@@ -47,8 +47,8 @@ class Stream:
     """A producer at work. It holds what lenders and sharers hold in life, and no hand-over.
 
     `produced(index, tensor)` is called for each hand-over before it is yielded, and must not keep the tensor;
-    `overwritten()` is called when a lender has written what it had lent; `working()` is entered while it works;
-    `suspending(index)` is called where an asynchronous producer is about to wait for item `index`.
+    `overwritten(buffer)` is called when a lender has written over a buffer that it had lent; `working()` is entered
+    while the producer works; `suspending(index)` is called where an asynchronous one is about to wait for an item.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Stream:
         plan: Plan,
         *,
         produced: Callable[[int, torch.Tensor], None] = lambda index, tensor: None,
-        overwritten: Callable[[], None] = lambda: None,
+        overwritten: Callable[[Buffer], None] = lambda buffer: None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         suspending: Callable[[int], None] = lambda index: None,
     ) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bucketproof.properties.outcome import Failure, Outcome
+from bucketproof.properties.outcome import Failure, Mark, Outcome, Step, Storage
 from bucketproof.report import WIDTH, Style, explain, render
 from bucketproof.verdict import Verdict
+
+SENTENCES = {"detach": "A view through `.detach()`.", "data": "A view through `.data`."}
 
 
 def failing(provenance: str, level: str = "MUST") -> Outcome:
@@ -18,7 +20,23 @@ def failing(provenance: str, level: str = "MUST") -> Outcome:
         sentence="Bucket values stay bit-equal however the lender is overwritten afterwards.",
         what="'w': " + "its bits changed after the lender wrote, " * 4,
         plan=f"Plan(\n    items=(Item('w', {provenance!r}),),\n)",
-        steps=(f"produced 'w': {provenance}, lent", "overwritten"),
+        items=(f"'w': {provenance}, lent. {SENTENCES.get(provenance, '')}",),
+        steps=(
+            Step(f"produced 'w': {provenance}, lent"),
+            Step("bucket 0 delivered: 1 item, 4 bytes"),
+            Step("'w': still in the lender's memory", depth=1, wrong=True),
+        ),
+        storages=(
+            Storage(
+                "a buffer of the lender, 16 bytes",
+                16,
+                (
+                    Mark("handed-over", "handed over as 'w'", 4, 8),
+                    Mark("overwritten", "overwritten by the lender", 0, 16),
+                    Mark("held", "bucket 0 holds 'w'", 4, 8),
+                ),
+            ),
+        ),
     )
     return Outcome(f"aliasing.survives-overwrite[{provenance}]", "fail", level, 3, 0.5, failure=failure)
 
@@ -94,14 +112,24 @@ FAIL aliasing.survives-overwrite[data]
                  wrote, its bits changed after the lender wrote, its bits changed after the
                  lender wrote,
 
-  Smallest plan:
-    Plan(
-        items=(Item('w', 'detach'),),
-    )
+  Smallest stream:
+    - 'w': detach, lent. A view through `.detach()`.
 
   Step by step:
      1. produced 'w': detach, lent
-     2. overwritten
+     2. bucket 0 delivered: 1 item, 4 bytes
+        !! 'w': still in the lender's memory
+
+  Memory:
+    a buffer of the lender, 16 bytes  0                             16
+      handed over as 'w'              ········████████················
+      overwritten by the lender       ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
+      bucket 0 holds 'w'              ········▓▓▓▓▓▓▓▓················
+
+  The plan, as code:
+    Plan(
+        items=(Item('w', 'detach'),),
+    )
 
   With the provenance's name changed, all of it holds for the others too.
 
@@ -158,11 +186,11 @@ def test_colour_says_nothing_that_the_text_does_not() -> None:
 def test_failures_that_differ_in_more_than_the_provenance_are_told_apart() -> None:
     other = failing("data")
     assert other.failure is not None
-    other = replace(other, failure=replace(other.failure, steps=("overwritten twice",)))
+    other = replace(other, failure=replace(other.failure, steps=(Step("overwritten twice"),)))
 
     text = render(replace(VERDICT, cells=(failing("detach"), other)))
 
-    assert text.count("Smallest plan:") == 2
+    assert text.count("Smallest stream:") == 2
     assert "With the provenance's name changed" not in text
 
 

@@ -194,7 +194,7 @@ def test_a_buffer_is_of_the_size_planned(size, limit, nbytes):
 def test_it_tells_whenever_a_lender_has_written(lender, iterable, written, at_the_end):
     told = []
     plan = plan_of(several(6), lender, iterable=iterable)
-    stream = Stream(plan, overwritten=lambda: told.append("written"))
+    stream = Stream(plan, overwritten=lambda buffer: told.append("written"))
     assert len(list(stream.iterable())) == 6
     assert len(told) == written
     stream.finish()

@@ -1,0 +1,58 @@
+"""How often a sound bucketer is flagged: every sound variant, judged by every cell, over many seeds.
+
+Run it with `python tests/benchmarks/soundness.py 20`, or another number of seeds. It prints a line for each verdict,
+and a table in the end. A single flag is a fault of the suite.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections import Counter, defaultdict
+from itertools import product
+
+from bucketproof.targets import resolve
+
+VARIANTS = (
+    "reference",
+    "sync-generator",
+    "class-iterator",
+    "mapping-buckets",
+    "flush-when-full",
+    "copy-on-arrival",
+    "copy-at-flush",
+    "aligned-packer",
+)
+PROFILE = "gate"
+
+
+def judged(work: tuple[int, str]) -> tuple[str, int, Counter[str], list[str], int]:
+    """A verdict: the variant, the seed, how many cells have each status, those that do not pass, and the plans run."""
+    from bucketproof.properties import PROFILES, cells, judge
+
+    seed, name = work
+    target = resolve(name)
+    outcomes = [judge(cell, target, PROFILES[PROFILE], seed) for cell in cells()]
+    flags = [each.cell for each in outcomes if each.status not in ("pass", "unpromised")]
+    plans = {cell.campaign: each.examples for cell, each in zip(cells(), outcomes, strict=True) if each.examples}
+    return name, seed, Counter(each.status for each in outcomes), flags, sum(plans.values())
+
+
+def main() -> None:
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    # A process for each verdict, as for a user.
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=1) as pool:
+        for name, seed, counts, flags, plans in pool.imap_unordered(judged, product(range(seeds), VARIANTS)):
+            print(f"{name} seed {seed}: {plans} plans, {dict(counts)} {' '.join(flags)}", flush=True)
+            table[name].update(counts, seeds=1, plans=plans, flags=len(flags))
+    print("\n| variant | seeds | plans run | cells judged | flags |\n|---|---|---|---|---|")
+    for name in VARIANTS:
+        found = table[name]
+        print(
+            f"| `{name}` | {found['seeds']} | {found['plans']} | {found['pass'] + found['flags']} | {found['flags']} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
