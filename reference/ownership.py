@@ -162,7 +162,7 @@ def _leaf(requires_grad: bool) -> torch.Tensor:
 
 
 def _result(requires_grad: bool) -> torch.Tensor:
-    return _leaf(requires_grad) + 1
+    return _leaf(requires_grad).clone()
 
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:

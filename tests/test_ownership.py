@@ -267,26 +267,31 @@ def test_one_of_two_disjoint_parts_of_a_buffer_is_copied():
     assert not owns_its_memory(first)
 
 
+# Memory of others, whom torch cannot count. One tensor at a time: two over one memory would show each other.
+FOREIGN: dict[str, Callable[[str, mmap.mmap], torch.Tensor]] = {
+    "from_numpy": lambda path, mapping: torch.from_numpy(np.arange(12.0)),
+    "as_tensor": lambda path, mapping: torch.as_tensor(np.arange(12.0)),
+    "frombuffer": lambda path, mapping: torch.frombuffer(bytearray(48), dtype=torch.float32),
+    "mmap": lambda path, mapping: torch.frombuffer(mapping, dtype=torch.float32),
+    "from_file": lambda path, mapping: torch.from_file(path, shared=False, size=12),
+    "from_file, shared": lambda path, mapping: torch.from_file(path, shared=True, size=12),
+    "from_dlpack": lambda path, mapping: torch.from_dlpack(np.arange(12.0)),
+    "share_memory_": lambda path, mapping: weight().share_memory_(),
+    "new shared storage": lambda path, mapping: torch.empty(0).set_(torch.UntypedStorage._new_shared(48)),
+    "storage of a file": lambda path, mapping: torch.empty(0).set_(torch.UntypedStorage.from_file(path, True, 48)),
+}
+
+
 @in_every_mode
-def test_memory_of_others_is_copied(mode, tmp_path: Path):
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_memory_of_others_is_copied(kind, mode, tmp_path: Path):
     path = tmp_path / "weights"
     path.write_bytes(bytes(range(48)))
+    make = FOREIGN[kind]
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping, mode():
-        tensors = {
-            "from_numpy": torch.from_numpy(np.arange(12.0)),
-            "as_tensor": torch.as_tensor(np.arange(12.0)),
-            "frombuffer": torch.frombuffer(bytearray(48), dtype=torch.float32),
-            "mmap": torch.frombuffer(mapping, dtype=torch.float32),
-            "from_file": torch.from_file(str(path), shared=False, size=12),
-            "from_file, shared": torch.from_file(str(path), shared=True, size=12),
-            "from_dlpack": torch.from_dlpack(np.arange(12.0)),
-            "share_memory_": weight().share_memory_(),
-            "storage of a file": torch.empty(0).set_(torch.UntypedStorage.from_file(str(path), True, 48)),
-        }
-        tensors |= {f"view of {name}": tensor.detach().view(3, 4) for name, tensor in tensors.items()}
-        owned = [name for name, tensor in tensors.items() if owns_its_memory(tensor)]
-        tensors.clear()  # before the mapping is closed
-    assert owned == []
+        is_owned = owns_its_memory(make(str(path), mapping))
+        is_view_owned = owns_its_memory(make(str(path), mapping).detach().view(3, 4))
+    assert (is_owned, is_view_owned) == (False, False)
 
 
 def test_copy_on_write_memory_is_copied():
@@ -543,6 +548,7 @@ def test_a_tensor_that_wraps_another_is_copied():
     assert not owns_its_memory(wrapped)
     assert compact(wrapped).inner.data_ptr() != inner.data_ptr()
     assert torch.equal(compact(wrapped).inner, inner)
+    assert compact(Wrapped(inner.t())).inner.is_contiguous()
 
 
 def test_a_build_that_cannot_tell_copies_everything(monkeypatch):
@@ -550,6 +556,45 @@ def test_a_build_that_cannot_tell_copies_everything(monkeypatch):
     tensor = weight()
     assert not owns_its_memory(tensor)
     assert compact(tensor).data_ptr() != tensor.data_ptr()
+
+
+def test_a_build_that_lacks_a_counter_copies_everything(monkeypatch):
+    monkeypatch.delattr(torch._C, "_storage_Use_Count")
+    monkeypatch.setattr(ownership, "_OWNED", ownership._calibrated())
+    tensor = weight()
+    assert not owns_its_memory(tensor)
+    assert compact(tensor).tolist() == tensor.tolist()
+    assert compact(tensor).data_ptr() != tensor.data_ptr()
+
+
+def test_samples_are_made_on_the_cpu_in_every_mode_and_with_and_without_grad(monkeypatch):
+    made = set()
+
+    def source(requires_grad):
+        sample = ownership._leaf(requires_grad)
+        made.add((requires_grad, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), sample.device.type))
+        return sample
+
+    monkeypatch.setattr(ownership, "_SOURCES", (source,))
+    modes = ((True, False), (False, False), (False, True))
+    for samples in (ownership._owned_fingerprints, ownership._shared_fingerprints):
+        made.clear()
+        with torch.device("meta"):
+            list(samples())
+        assert made == {(requires_grad, *mode, "cpu") for requires_grad in (False, True) for mode in modes}
+
+
+def test_samples_are_held_in_every_way():
+    owned, shared = list(ownership._owned_fingerprints()), list(ownership._shared_fingerprints())
+    ways = len(ownership._HOLDS)
+    themselves = len(owned) // len(ownership._DERIVATIONS)
+    assert len(owned) == 3 * 2 * 2 * 3
+    assert len(shared) == len(owned) * ways - themselves  # a sample's own name is no holder
+
+
+def test_calibration_gives_up_if_memory_of_others_cannot_be_told(monkeypatch):
+    monkeypatch.setattr(ownership, "_foreign_memory_is_resizable", lambda: True)
+    assert ownership._calibrated() == frozenset()
 
 
 def test_calibration_gives_up_if_the_counts_do_not_tell_owned_from_shared(monkeypatch):

@@ -226,10 +226,11 @@ class AsyncClosable(Closable):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", [Closable, AsyncClosable])
-async def test_closing_early_closes_the_producer(kind):
+@pytest.mark.parametrize(("kind", "begin"), [(Closable, iter), (AsyncClosable, aiter)])
+async def test_closing_early_closes_the_producer(kind, begin):
     producer = kind()
-    buckets = get_named_tensor_buckets(producer, 8)
+    weights = begin(producer)  # held here: a generator that nobody holds is closed by Python
+    buckets = get_named_tensor_buckets(weights, 8)
     assert sizes_of([await anext(buckets)]) == [[4, 4]]
     assert producer.pulled == 3
     assert not producer.is_closed
@@ -239,7 +240,8 @@ async def test_closing_early_closes_the_producer(kind):
 
 def test_closing_the_sync_bucketer_early_closes_the_producer():
     producer = Closable()
-    buckets = get_named_tensor_buckets_sync(producer, 8)
+    weights = iter(producer)
+    buckets = get_named_tensor_buckets_sync(weights, 8)
     next(buckets)
     buckets.close()
     assert producer.is_closed

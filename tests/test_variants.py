@@ -80,11 +80,69 @@ def test_a_class_iterator_stays_at_its_end() -> None:
     assert rest == [None, None]
 
 
+def test_a_class_iterator_that_is_closed_pulls_no_more() -> None:
+    weights = pairs(1, 1, 1)
+
+    async def closed_after_one() -> tuple[Any, Any]:
+        buckets = ClassIterator(weights, 4)
+        first = await anext(buckets)
+        await buckets.aclose()
+        return first, await anext(buckets, None)
+
+    first, after = asyncio.run(closed_after_one())
+
+    assert names([first]) == [["w0"]]
+    assert after is None
+    assert names([weights]) == [["w2"]]  # the second had been pulled to find that it does not fit
+
+
+class Closable:
+    """An iterator that is no generator: nothing closes it unless it is told to."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def __iter__(self) -> Closable:
+        return self
+
+    def __next__(self) -> tuple[str, torch.Tensor]:
+        return "w", torch.ones(1)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("bucketer", [mapping_buckets, flush_when_full, copy_on_arrival, copy_at_flush])
+def test_a_variant_that_is_closed_closes_its_producer(bucketer: Any) -> None:
+    producer = Closable()
+    buckets = bucketer(producer, 4)
+    next(buckets)
+    assert not producer.is_closed
+
+    buckets.close()
+
+    assert producer.is_closed
+
+
+def test_a_class_iterator_that_is_closed_closes_its_producer() -> None:
+    producer = Closable()
+
+    async def close_after_one() -> None:
+        buckets = ClassIterator(producer, 4)
+        await anext(buckets)
+        assert not producer.is_closed
+        await buckets.aclose()
+
+    asyncio.run(close_after_one())
+
+    assert producer.is_closed
+
+
 def test_a_mapping_holds_a_name_once() -> None:
     twice = [("w", torch.ones(1)), ("w", torch.ones(1))]
 
     assert [list(bucket) for bucket in mapping_buckets(iter(twice), 4)] == [["w"], ["w"]]
-    with pytest.raises(ValueError, match="twice in one bucket"):
+    with pytest.raises(ValueError, match=r"^a name came twice in one bucket$"):
         list(mapping_buckets(iter(twice), 8))
 
 
@@ -96,6 +154,12 @@ def test_what_copies_keeps_nothing(copying: Any) -> None:
 
     assert (name, copy.tolist()) == ("w", tensor.tolist())
     assert copy.data_ptr() != tensor.data_ptr()
+
+
+def test_a_payload_stays_on_its_device() -> None:
+    flat, _ = pack_aligned([("a", torch.ones(3, device="meta"))])
+
+    assert flat.device.type == "meta"
 
 
 def test_a_payload_is_aligned_for_any_dtype() -> None:
