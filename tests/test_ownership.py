@@ -584,6 +584,12 @@ def test_samples_are_made_on_the_cpu_in_every_mode_and_with_and_without_grad(mon
         assert made == {(requires_grad, *mode, "cpu") for requires_grad in (False, True) for mode in modes}
 
 
+@pytest.mark.parametrize("make", ownership._SOURCES)
+def test_what_samples_are_made_of_requires_grad_if_told_to(make):
+    assert make(True).requires_grad
+    assert not make(False).requires_grad
+
+
 def test_samples_are_held_in_every_way():
     owned, shared = list(ownership._owned_fingerprints()), list(ownership._shared_fingerprints())
     ways = len(ownership._HOLDS)
