@@ -524,6 +524,9 @@ def test_tensors_without_an_ordinary_storage_are_passed_through_by_value():
     assert torch.equal(compact(sparse).to_dense(), torch.eye(3))
     mapped = torch.vmap(compact)(weight())
     assert torch.equal(mapped, weight())
+    answers = []
+    torch.vmap(lambda row: answers.append(owns_its_memory(row)) or row)(weight())
+    assert answers == [False]
 
 
 class Wrapped(torch.Tensor):
