@@ -1,7 +1,7 @@
-"""The command line: `bucketproof check TARGET` and `bucketproof list`.
+"""The command line: `bucketproof check TARGET`, and what goes with it.
 
-Exit codes: 0 every promise holds; 1 a promise is broken; 2 the request cannot be met; 3 no verdict;
-130 interrupted.
+Exit codes: 0 every promise holds, but for known failures; 1 a promise is broken; 2 the request cannot be met;
+3 no verdict; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ import argparse
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bucketproof.lists import LISTS
+from bucketproof.diff import Baseline
+from bucketproof.known import KnownFile, relisted
+from bucketproof.lists import LISTS, table
 from bucketproof.output import destination
-from bucketproof.report import Style, render
-from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, Request
-from bucketproof.runner import NoVerdict, run
+from bucketproof.progress import Progress
+from bucketproof.report import Style, render, render_changes
+from bucketproof.reports import FORMATS, add_options, reports, summarise
+from bucketproof.repro_files import folder
+from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request
+from bucketproof.runner import run
+from bucketproof.verdict import Verdict, read
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,27 +51,97 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
-    seed = _seed(options.profile) if options.seed is None else options.seed
-    request = Request(target, options.profile, seed, tuple(options.only), options.workers)
-    with destination(options.json) if options.json else nullcontext(_nowhere) as write:
-        verdict = run(request)
+    listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
+    known = options.known if listed and listed.text else None
+    request = Request(target, options.profile, _seed(options), tuple(options.only), options.workers, known)
+    with (
+        destination(options.json) as write,
+        destination(options.known if options.accept else None) as rewrite,
+        reports(options, options.json, options.known, options.baseline) as publish,
+        folder(options.repro) as put,
+    ):
+        verdict = replace(run(request), strict=options.strict, baseline=baseline)
+        if listed and options.accept:
+            verdict = _accepted(verdict, listed, rewrite)
         write(verdict.to_json())
-    _print(render(verdict, _style(sys.stdout)))
+        publish(verdict)
+        told = put(verdict)
+    summarise(verdict)
+    _print(render(verdict, _style(sys.stdout)) + told)
     return verdict.exit_code
 
 
-def _seed(profile: str) -> int:
+def _report(options: argparse.Namespace) -> int:
+    with reports(options, options.verdict) as publish:
+        verdict = read(options.verdict)
+        publish(verdict)
+    if not any(getattr(options, name) for name in FORMATS):
+        _print(render(verdict, _style(sys.stdout)))
+    return 0
+
+
+def _known(options: argparse.Namespace) -> KnownFile | None:
+    """The list of known failures, if there is one: all that can be wrong with it is said before anything is judged."""
+    if options.known is None:
+        if options.accept:
+            raise BadRequest("--accept rewrites the list of known failures: say with --known which file that is")
+        return None
+    if options.json and Path(options.json).resolve() == Path(options.known).resolve():
+        raise BadRequest(f"{options.json} is named twice; give each file a name of its own")
+    listed = KnownFile.read(options.known, missing_ok=options.accept)
+    if options.accept:
+        listed.must_be_rewritable()
+    return listed
+
+
+def _accepted(verdict: Verdict, listed: KnownFile, rewrite: Callable[[str], None]) -> Verdict:
+    """The verdict as it is when all that fails is on the list, which is written."""
+    after = listed.accept(verdict.cells)
+    if after != listed:
+        rewrite(after.text)
+    before, now = listed.entries(), after.entries()
+    new, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())
+    _print(f"{listed.path} lists {len(now)} cells: {new} new, {gone} taken off.\n\n")
+    return replace(verdict, cells=relisted(verdict.cells, now))
+
+
+def _diff(options: argparse.Namespace) -> int:
+    verdict = replace(read(options.new), baseline=Baseline.of(read(options.old)))
+    _print(render_changes(verdict, _style(sys.stdout)))
+    return int(bool(verdict.against))
+
+
+def _seed(options: argparse.Namespace) -> int:
     """What to draw where nothing was asked for. A night's draws are repeated by giving the seed that it reports."""
-    return secrets.randbelow(1 << 32) if profile == "nightly" else 0
+    if options.seed is not None:
+        return int(options.seed)
+    return secrets.randbelow(1 << 32) if options.profile == "nightly" else 0
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    # Only now, for it imports torch.
+    from bucketproof.kills import HEADS, Matrix, markdown, row
+    from bucketproof.reference.faults import FAULTS
+    from bucketproof.zoo import visit
+
+    names, seed = options.fault or list(FAULTS), _seed(options)
+    started, progress = time.perf_counter(), Progress("faults")
+    with destination(options.json) as write, destination(options.markdown) as publish:
+        kills = []
+        for kill in visit(names, options.profile, seed, options.workers):
+            kills.append(kill)
+            progress.show(len(kills), len(names))
+        progress.clear()
+        matrix = Matrix(options.profile, seed, round(time.perf_counter() - started, 1), tuple(kills))
+        write(matrix.to_json())
+        publish(markdown(matrix))
+    _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n")
+    return matrix.exit_code
 
 
 def _list(options: argparse.Namespace) -> int:
     _print(LISTS[options.what]())
     return 0
-
-
-def _nowhere(text: str) -> None:
-    """Write nothing, for nothing was asked for."""
 
 
 def _print(text: str) -> None:
@@ -75,7 +153,7 @@ def _print(text: str) -> None:
 def _style(stream: TextIO) -> Style:
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     try:
-        "✓✗·".encode(stream.encoding or "ascii")
+        "✓✗≈★·".encode(stream.encoding or "ascii")
     except UnicodeEncodeError:
         return Style(colour, unicode=False)
     return Style(colour)
@@ -98,6 +176,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bucketproof {version('bucketproof')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
+    _add_zoo(commands)
+    diff = _add(commands, "diff", _diff, "say what has changed from one verdict to another", _DIFF_EXITS)
+    diff.add_argument("old", metavar="OLD", help="a verdict, as `bucketproof check --json` writes it")
+    diff.add_argument("new", metavar="NEW", help="a later one")
+    report = _add(commands, "report", _report, "show a verdict that was kept, or write reports of it")
+    report.add_argument("verdict", metavar="VERDICT", help="a verdict, as `bucketproof check --json` writes it")
+    add_options(report)
     what = _add(commands, "list", _list, "say what there is")
     what.add_argument("what", choices=LISTS, metavar="{" + ",".join(LISTS) + "}")
     return parser
@@ -117,16 +202,7 @@ def _add_check(commands: Any) -> None:
         metavar="ATTR",
         help="judge a lone compaction function, named in the same way, by aliasing, ownership and values",
     )
-    check.add_argument("--profile", choices=PROFILE_NAMES, default="gate", help="how long to look (default: gate)")
-    check.add_argument("--seed", type=int, metavar="N", help="what to draw (default: 0, but each night another)")
-    check.add_argument(
-        "-n",
-        type=_count,
-        default=_usable_cores(),
-        dest="workers",
-        metavar="WORKERS",
-        help="processes that judge; 0 for this one (default: every core)",
-    )
+    _add_effort(check, "gate")
     check.add_argument(
         "--only",
         action="append",
@@ -134,7 +210,40 @@ def _add_check(commands: Any) -> None:
         metavar="ID",
         help="judge only this family, property or cell; may be repeated (see `bucketproof list properties`)",
     )
+    check.add_argument("--known", metavar="F", help="let the cells fail that this TOML file lists as known")
+    check.add_argument("--accept", action="store_true", help="rewrite that file: list what fails now, and nothing else")
+    check.add_argument("--baseline", metavar="F", help="let fail only what got worse since the verdict in this file")
+    check.add_argument(
+        "--strict",
+        action="store_true",
+        help="count a failing SHOULD, and a cell that is listed as known and passes",
+    )
     check.add_argument("--json", metavar="F", help="write the verdict to this file")
+    check.add_argument("--repro", metavar="DIR", help="write a script for each failing cell into this folder")
+    add_options(check)
+
+
+def _add_zoo(commands: Any) -> None:
+    zoo = _add(commands, "zoo", _zoo, "judge the suite: run its faults, and say what catches them", _ZOO_EXITS)
+    zoo.add_argument("fault", nargs="*", metavar="FAULT", help="names from `bucketproof list faults` (default: all)")
+    _add_effort(zoo, "smoke")
+    zoo.add_argument("--json", metavar="F", help="write the kill matrix to this file")
+    zoo.add_argument("--markdown", metavar="F", help="write it as a page")
+
+
+def _add_effort(command: Any, profile: str) -> None:
+    command.add_argument(
+        "--profile", choices=PROFILE_NAMES, default=profile, help=f"how long to look (default: {profile})"
+    )
+    command.add_argument("--seed", type=int, metavar="N", help="what to draw (default: 0, but each night another)")
+    command.add_argument(
+        "-n",
+        type=_count,
+        default=_usable_cores(),
+        dest="workers",
+        metavar="WORKERS",
+        help="processes that judge; 0 for this one (default: every core)",
+    )
 
 
 def _add(commands: Any, name: str, do: Callable[[argparse.Namespace], int], summary: str, epilog: str = "") -> Any:
@@ -144,9 +253,16 @@ def _add(commands: Any, name: str, do: Callable[[argparse.Namespace], int], summ
 
 
 _EXITS = (
-    "exit codes: 0 every promise holds; 1 a promise is broken; 2 the request cannot be met; 3 no verdict, "
-    "for the process of the target or the suite died; 130 interrupted"
+    "A cell is: pass; fail; known, if it fails and is listed by --known; fixed, if it is listed and passes; "
+    "unpromised; skipped, if the target failed smoke; or error, if it has no verdict. "
+    "Exit codes: 0 every promise holds, but for known failures or, with --baseline, nothing got worse; 1 a promise is "
+    "broken; 2 the request cannot be met; 3 no verdict, for the process of the target or the suite died; "
+    "130 interrupted"
 )
+
+_DIFF_EXITS = "exit codes: 0 nothing got worse; 1 something did; 2 one of the files is no verdict"
+
+_ZOO_EXITS = "exit codes: 0 every fault is caught by its own property; 1 one is not; 2 and 3 as for check"
 
 
 def _count(text: str) -> int:

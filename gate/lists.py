@@ -18,7 +18,7 @@ def targets() -> str:
     rows += [(spec, "the function in that project's wheel") for spec in released.known()]
     rows += [("package.module:attribute", "your own: a callable (weights, bucket_bytes), or a Target")]
     rows += [("path/to/file.py:attribute", "the same, loaded from a file")]
-    return _table([("target", "what it is"), *rows])
+    return table([("target", "what it is"), *rows])
 
 
 def properties() -> str:
@@ -26,7 +26,7 @@ def properties() -> str:
     from bucketproof.properties import PROPERTIES
 
     rows = [(each.id, each.level, each.sentence, _promises(each)) for each in PROPERTIES.values()]
-    return _table([("id", "level", "sentence", "selected by the promises"), *rows])
+    return table([("id", "level", "sentence", "selected by the promises"), *rows])
 
 
 def _promises(prop: Property) -> str:
@@ -38,17 +38,27 @@ def provenances() -> str:
     from bucketproof.strategies import PROVENANCES
 
     rows = [(each.id, each.custody.value, each.sentence) for each in PROVENANCES.values()]
-    return _table([("id", "custody", "sentence"), *rows])
+    return table([("id", "custody", "sentence"), *rows])
+
+
+def faults() -> str:
+    """Every fault of the zoo, the property that must catch it, and what it does."""
+    from bucketproof.reference.faults import FAULTS
+
+    rows = [(each.name, each.property, each.origin, each.sentence) for each in FAULTS.values()]
+    return table([("fault", "must be caught by", "origin", "what it does"), *rows])
 
 
 LISTS: dict[str, Callable[[], str]] = {
     "targets": targets,
     "properties": properties,
     "provenances": provenances,
+    "faults": faults,
 }
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Lines of aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)) for row in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -11,11 +11,14 @@ from bucketproof.request import BadRequest
 
 
 @contextmanager
-def destination(path: str) -> Iterator[Callable[[str], None]]:
-    """A function that writes a text to `path`, whole or not at all.
+def destination(path: str | None) -> Iterator[Callable[[str], None]]:
+    """A function that writes a text to `path`, whole or not at all; without a path, one that writes nothing.
 
     Raises `BadRequest` at once if it could not, not after the minutes that it takes to have something to write.
     """
+    if path is None:
+        yield lambda text: None
+        return
     final = Path(path).resolve()
     # A pipe or a device cannot be replaced by a file, and need not be.
     draft = final.with_name(f".{final.name}.{os.getpid()}") if final.is_file() or not final.exists() else final

@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="judge only this family, property or cell; may be repeated",
     )
+    group.addoption("--bucketer-known", metavar="F", help="let the cells fail that this TOML file lists as known")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,12 +71,13 @@ def contract(config: pytest.Config) -> list[Any]:
 def _trial(config: pytest.Config) -> Trial:
     from bucketproof.properties import NotABucketer
     from bucketproof.targets import resolve
-    from bucketproof.trial import Trial, profile_named, select
+    from bucketproof.trial import Trial, known_to_fail, profile_named, select
 
-    chosen = select(config.getoption("bucketer_only"))
-    target = resolve(config.getoption("bucketer") or "reference")
+    chosen, known = select(config.getoption("bucketer_only")), known_to_fail(config.getoption("bucketer_known"))
+    spec = config.getoption("bucketer") or "reference"
+    target = resolve(spec)
     profile = profile_named(config.getoption("bucketer_profile"))
-    trial = Trial(target, profile, config.getoption("bucketer_seed"), chosen)
+    trial = Trial(target, profile, config.getoption("bucketer_seed"), chosen, known, spec)
     try:
         _ = trial.smoke
     except NotABucketer as error:

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from bucketproof.diff import Kind
+from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, noted
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
 
 WIDTH = 100
 
-_MEANING = {0: "every promise holds", 1: "a promise is broken", 3: "no verdict"}
-_CUSTODY = {
-    "owned": "nobody else holds the memory: kept in place if contiguous",
-    "lent": "a lender may overwrite the memory: not kept",
-    "partial": "the memory is larger than the tensor: none of it kept but the tensor's own bytes",
-    "shared": "someone else reads the same memory: kept or copied",
+_COLOURS = {
+    "pass": "32",
+    "fail": "31",
+    "known": "33",
+    "fixed": "36",
+    "error": "35",
+    "skipped": "33",
+    "unpromised": "33",
+    "worse": "31",
+    "better": "32",
 }
-_COLOURS = {"pass": "32", "fail": "31", "error": "35", "skipped": "33", "unpromised": "33"}
 _MOST = 12
 """Items of a stream that are told. A smallest stream is rarely longer, but some faults need hundreds."""
 _BAR = 32
 """Characters that a storage is wide."""
 _INK = {"handed-over": "█", "overwritten": "▒", "held": "▓"}
 _ASCII_INK = {"handed-over": "#", "overwritten": "x", "held": "="}
-_MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skipped": "-", "unpromised": "o", "": "·"}
-_ASCII = {**_MARKS, "pass": "+", "fail": "X", "": "."}
-_LEGEND = {
-    "pass": "pass",
-    "fail": "fail",
-    "error": "no verdict",
-    "skipped": "skipped",
-    "unpromised": "unpromised",
-}
+_ASCII = {**MARKS, "pass": "+", "fail": "X", "known": "~", "fixed": "*", "": "."}
+_HEADS = {**{status: word.upper() for status, word in WORDS.items()}, "fixed": "FIXED, and still listed as known"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Style:
 
     def mark(self, status: str) -> str:
         """One character for a status, or for a cell that there is not."""
-        return self.paint((_MARKS if self.unicode else _ASCII)[status], status)
+        return self.paint((MARKS if self.unicode else _ASCII)[status], status)
 
     def paint(self, text: str, status: str) -> str:
         """The text in the status's colour, which says nothing that the text does not."""
@@ -55,10 +54,27 @@ class Style:
 
 def render(verdict: Verdict, style: Style = Style()) -> str:
     """The whole report: what failed, the matrix, the other properties, and the summary."""
-    failed = [cell for cell in verdict.cells if cell.status == "fail"]
-    failing = [_failing(cells, style) for cells in _alike(failed)]
-    parts = [*failing, *_no_verdict(verdict), *_overview(verdict, style)]
-    return "\n\n".join("\n".join(part) for part in [*parts, _summary(verdict, style)]) + "\n"
+    failing = [_failing(cells, style) for cells in _alike(_told_in_full(verdict))]
+    parts = [*failing, *_no_verdict(verdict), *_overview(verdict, style), *_changes(verdict, style, most=8)]
+    return _paragraphs([*parts, _summary(verdict, style)])
+
+
+def render_changes(verdict: Verdict, style: Style = Style()) -> str:
+    """What has changed since the baseline, and nothing else."""
+    counts = Counter(change.kind for change in verdict.changes)
+    told = ", ".join(f"{counts[kind]} {word}" for kind, word in BECAME.items() if counts[kind])
+    end = f"{len(verdict.cells)} cells: {told or 'none has changed'}"
+    return _paragraphs([*_changes(verdict, style), [end]])
+
+
+def _paragraphs(parts: Iterable[list[str]]) -> str:
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _told_in_full(verdict: Verdict) -> list[Outcome]:
+    """The cells that fail; with a baseline, those of them that did not before."""
+    before = {change.cell for change in verdict.changes if change.kind == "still"}
+    return [cell for cell in verdict.cells if cell.status == "fail" and cell.cell not in before]
 
 
 def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
@@ -82,8 +98,8 @@ def _alike(failed: Iterable[Outcome]) -> Iterable[list[Outcome]]:
     groups: dict[str, list[Outcome]] = {}
     for cell in failed:
         property_id, _, provenance = cell.cell.removesuffix("]").partition("[")
-        # What an item is differs in any case: it is what its provenance is.
-        told = str(cell.failure and replace(cell.failure, items=()))
+        # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
+        told = str(cell.failure and replace(cell.failure, items=(), script=""))
         told = told.replace(provenance, "*") if provenance else told
         groups.setdefault(f"{property_id} {told}", []).append(cell)
     return groups.values()
@@ -149,13 +165,29 @@ def _wrapped(text: str, first: str = "") -> list[str]:
 
 def _no_verdict(verdict: Verdict) -> Iterator[list[str]]:
     """What is neither a pass nor a failure, each reason once."""
-    cells: dict[str, list[str]] = {}
-    for cell in verdict.cells:
-        if cell.status not in ("pass", "fail"):
-            cells.setdefault(f"{_LEGEND[cell.status].upper()}: {cell.reason}", []).append(cell.cell)
-    for reason, ids in cells.items():
-        listed = ids if len(ids) <= 8 else [*ids[:8], f"and {len(ids) - 8} more"]
-        yield [*_wrapped(reason), *(f"  {line}" for line in _wrapped(", ".join(listed)))]
+    for (status, reason, link), cells in noted(verdict, "known", "fixed", "error", "skipped", "unpromised").items():
+        head = f"{_HEADS[status]}: {reason}{f' ({link})' if link else ''}"
+        yield [*_wrapped(head), *_listed([cell.cell for cell in cells], 8)]
+
+
+def _listed(ids: list[str], most: int | None = None) -> Iterator[str]:
+    shown = ids if most is None or len(ids) <= most else [*ids[:most], f"and {len(ids) - most} more"]
+    return (f"  {line}" for line in _wrapped(", ".join(shown)))
+
+
+def _changes(verdict: Verdict, style: Style, most: int | None = None) -> Iterator[list[str]]:
+    """What has changed since the baseline: the cells that took the same step are told together."""
+    if verdict.baseline is None:
+        return
+    steps: dict[Kind, dict[str, list[str]]] = {kind: {} for kind in BECAME}
+    for change in verdict.changes:
+        should = " (SHOULD)" if change.level == "SHOULD" else ""
+        steps[change.kind].setdefault(change.step, []).append(f"{change.cell}{should}")
+    for kind, cells in steps.items():
+        for step, ids in cells.items():
+            yield [style.paint(f"{BECAME[kind].upper()} ({step})", kind), *_listed(ids, most)]
+    if differences := verdict.baseline.differences(verdict):
+        yield _wrapped(differences)
 
 
 def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
@@ -200,14 +232,14 @@ class _Table:
         widths = [max(map(len, head)) + 2 for head in heads]
         return [
             *_heads(heads, widths, left),
-            *(line for custody in _CUSTODY for line in self._group(custody, left, widths, style)),
+            *(line for custody in CUSTODY for line in self._group(custody, left, widths, style)),
             _legend(style, {status for row in self.rows.values() for status in row.values()}),
         ]
 
     def _group(self, custody: str, left: int, widths: list[int], style: Style) -> Iterator[str]:
         ids = [each for each in self.rows if self.custody.get(each) == custody]
         if ids:
-            yield f"{custody}: {_CUSTODY[custody]}"
+            yield f"{custody}: {CUSTODY[custody]}"
         for each in ids:
             marks = (
                 _centred(style.mark(self.rows[each].get(column, "")), width)
@@ -245,7 +277,7 @@ def _centred(mark: str, width: int) -> str:
 
 
 def _legend(style: Style, shown: set[str]) -> str:
-    marks = [f"{style.mark(status)} {word}" for status, word in _LEGEND.items() if status in shown]
+    marks = [f"{style.mark(status)} {word}" for status, word in WORDS.items() if status in shown]
     return "  ".join([*marks, f"{style.mark('')} not applicable"])
 
 
@@ -259,13 +291,13 @@ def _summary(verdict: Verdict, style: Style) -> list[str]:
     counts = ", ".join(f"{count} {status}" for status, count in _in_order(verdict.counts))
     facts = [f"{len(verdict.cells)} cells: {counts}", _target(verdict)]
     facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s"]
-    end = f"exit {verdict.exit_code}: {_MEANING[verdict.exit_code]}"
+    end = f"exit {verdict.exit_code}: {verdict.meaning}"
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     return [*_joined(facts), style.paint(end, status)]
 
 
 def _in_order(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    return ((status, counts[status]) for status in _LEGEND if status in counts)
+    return ((status, counts[status]) for status in WORDS if status in counts)
 
 
 def _target(verdict: Verdict) -> str:

@@ -19,6 +19,10 @@ class BadRequest(ValueError):
     """The request cannot be met. The message is one line that says what is wrong and how to mend it."""
 
 
+class NoVerdict(RuntimeError):
+    """The suite itself failed. The message is one line."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What to judge, and how long to look."""
@@ -29,6 +33,8 @@ class Request:
     only: tuple[str, ...] = ()
     workers: int = 0
     """How many processes judge; with none, this one does."""
+    known: str | None = None
+    """The file that lists the cells that are known to fail."""
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from typing import Any
 import pytest
 
 from bucketproof.plugin import CAMPAIGNS
+from bucketproof.progress import Progress
 from bucketproof.properties.outcome import Outcome
-from bucketproof.request import BadRequest, Request
+from bucketproof.request import BadRequest, NoVerdict, Request
 from bucketproof.schedule import Schedule
 from bucketproof.verdict import Verdict, environment
 
@@ -26,10 +26,6 @@ _REFUSAL = "bucketproof: "
 _EARLY_DEATH = "the process died while the target was loaded, or while it was given a single tensor"
 _ENDED = "the run ended before this cell was judged"
 _DIED_EARLY = (Outcome("smoke", "error", "MUST", reason=_EARLY_DEATH),)
-
-
-class NoVerdict(RuntimeError):
-    """The suite itself failed. The message is one line."""
 
 
 def run(request: Request) -> Verdict:
@@ -45,6 +41,7 @@ def run(request: Request) -> Verdict:
 def _arguments(request: Request) -> list[str]:
     tests = Path(_home(), "test_contract.py")
     only = [f"--bucketer-only={each}" for each in request.only]
+    known = [f"--bucketer-known={request.known}"] if request.known else []
     return [
         str(tests),
         *("-c", os.devnull, "--rootdir", str(tests.parent), "--noconftest", "--import-mode=importlib"),
@@ -58,6 +55,7 @@ def _arguments(request: Request) -> list[str]:
         f"--bucketer-profile={request.profile}",
         f"--bucketer-seed={request.seed}",
         *only,
+        *known,
     ]
 
 
@@ -107,7 +105,7 @@ class _Gatherer:
         self.ready: set[object] = set()
         self.schedule = Schedule()
         self.died_early = False
-        self.progress = _Progress()
+        self.progress = Progress("cells")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self) -> Schedule:
@@ -174,10 +172,11 @@ class _Gatherer:
         """All that was gathered; a cell without a record is one without a verdict."""
         records = sorted(self._all_records(request.target), key=lambda record: tuple(record["place"]))
         known = [record["target"] for record in self.records.values()]
-        target: dict[str, Any] = known[0] if known else {"name": request.target, "origin": {}}
+        target: dict[str, Any] = known[0] if known else {"name": request.target, "origin": {}, "promises": {}}
         return Verdict(
             target=target["name"],
             origin=target["origin"],
+            promises=target["promises"],
             profile=request.profile,
             seed=request.seed,
             environment=environment(),
@@ -206,24 +205,6 @@ def _death(cell: str, victim: str) -> str:
     if cell == victim:
         return "the process died while this cell was judged"
     return f"not judged: the process died while {victim} was judged on the same plans"
-
-
-class _Progress:
-    """A line that counts, for someone who watches. Written past pytest, which holds the standard streams."""
-
-    def __init__(self) -> None:
-        self._watched = sys.stderr is not None and sys.stderr.isatty()
-        self._terminal = os.dup(2) if self._watched else -1
-
-    def show(self, done: int, of: int) -> None:
-        self._write(f"\r{done} of {of} cells judged")
-
-    def clear(self) -> None:
-        self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        if self._watched:
-            os.write(self._terminal, text.encode())
 
 
 def _cell_of(nodeid: str) -> str:

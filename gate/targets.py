@@ -1,6 +1,7 @@
 """From the text that names a target to the target.
 
 reference                      a built-in one, see `BUILT_IN`
+keeps-lent-views               a fault of the zoo
 package.module:attribute       importable from here, as with `python -m`
 path/to/file.py:attribute      loaded from its file, as if it were run as a script
 package@version[:which]        as published by another project, taken from its wheel
@@ -20,7 +21,10 @@ from types import ModuleType
 from bucketproof import reference
 from bucketproof.adapters import compaction, packer
 from bucketproof.properties import Promises, Target
+from bucketproof.properties.payload import entries_of
+from bucketproof.properties.promises import promises
 from bucketproof.reference import released
+from bucketproof.reference.faults import FAULTS, Fault
 from bucketproof.request import COMPACTION, BadRequest, near, told
 
 BUILT_IN = {
@@ -68,14 +72,24 @@ def describe(name: str) -> str:
     return (getattr(reference, BUILT_IN[name]).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 
+def target_of(fault: Fault) -> Target:
+    """A fault as a target, with what it promises."""
+    if fault.unpack is None:
+        return Target(fault.name, fault.call, promises(fault.promises))
+    entries = fault.entries or entries_of
+    return packer(fault.call, fault.unpack, entries=entries, name=fault.name, promises=fault.promises)
+
+
 def _compaction(text: str) -> Target:
     function = resolve(text.removeprefix(COMPACTION))
     return compaction(function.call, name=text)  # type: ignore[arg-type]
 
 
 def _built_in(name: str) -> Target:
+    if name in FAULTS:
+        return target_of(FAULTS[name])
     if name not in BUILT_IN:
-        hint = near(name, BUILT_IN) or f": there are {', '.join(BUILT_IN)}"
+        hint = near(name, [*BUILT_IN, *FAULTS]) or f": there are {', '.join(BUILT_IN)}"
         raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
     if name == "aligned-packer":
         return packer(reference.pack_aligned, reference.unpack_aligned, name=name)

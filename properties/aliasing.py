@@ -12,7 +12,11 @@ from bucketproof.strategies import Custody
 _LENDERS = {"retention": ("on-arrival", "at-flush")}
 
 
-@contract("aliasing.survives-overwrite", custodies=[Custody.LENT], needs=_LENDERS)
+_CAMPAIGNS = ["lent-stream", "large-lent"]
+"""Some rules change after many items, or where a tensor is large."""
+
+
+@contract("aliasing.survives-overwrite", custodies=[Custody.LENT], campaigns=_CAMPAIGNS, needs=_LENDERS)
 def survives_overwrite(run: Run) -> Iterator[Problem]:
     """Bucket values stay bit-equal however the lender is overwritten afterwards."""
     for delivered, given in run.matched():
@@ -33,7 +37,7 @@ def _spoiled_in_calm(run: Run, given: HandOver, *, at_yield: bool) -> bool:
     )
 
 
-@contract("aliasing.no-lent-memory", custodies=[Custody.LENT], needs=_LENDERS)
+@contract("aliasing.no-lent-memory", custodies=[Custody.LENT], campaigns=_CAMPAIGNS, needs=_LENDERS)
 def no_lent_memory(run: Run) -> Iterator[Problem]:
     """No yielded tensor lies in memory that a lender may write."""
     for delivered, given in run.matched():
@@ -41,7 +45,7 @@ def no_lent_memory(run: Run) -> Iterator[Problem]:
             yield Problem("it was yielded in memory that a lender may write", given.index)
 
 
-@contract("aliasing.no-pinned-storage", custodies=ANY_CUSTODY)
+@contract("aliasing.no-pinned-storage", custodies=ANY_CUSTODY, campaigns=["large-lent"])
 def no_pinned_storage(run: Run) -> Iterator[Problem]:
     """A bucket holds exactly its tensors' bytes: backing storage is freed once the producer lets go."""
     padding = run.promises.padding or 0
@@ -50,6 +54,9 @@ def no_pinned_storage(run: Run) -> Iterator[Problem]:
         for each in members:
             if held > shown + padding * len(members) and each.index is not None:
                 yield Problem(f"its bucket holds {held} bytes of storage to show {shown}", each.index)
+    for delivered, given in run.matched():
+        if delivered.facts.grad:
+            yield Problem(f"it carries a gradient of {delivered.facts.grad} bytes", given.index)
     for index, nbytes in run.pinned.items():
         yield Problem(f"the {nbytes} bytes it was handed over in are still alive after the producer let go", index)
 

@@ -7,22 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
-from bucketproof.properties.run import Run
-from bucketproof.strategies import PROVENANCES, Item, Lender
+from bucketproof.properties.run import Partition, Run
+from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender
 
-Partition = list[list[int]]
-"""Indices of the hand-overs in each bucket."""
+_CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties"]
+"""Items of one name, and names of one memory, are counted like all others."""
 
 
-@contract("boundaries.limit", campaigns=["mixed", "several", "long-stream"], needs={"bound": ()})
+@contract("boundaries.limit", campaigns=[*_CAMPAIGNS, "atomic-groups"], needs={"bound": ()})
 def limit(run: Run) -> Iterator[Problem]:
     """A bucket never exceeds the limit, unless it is a single oversize item."""
-    for number, members in enumerate(_weighty(run, _partition(run))):
+    for number, members in enumerate(_weighty(run, run.partition())):
         counted = members[:-1] if run.promises.bound == "soft" else members
         total = _total(run, counted)
-        if len(members) > 1 and _is_over(run, total):
+        if len(members) > 1 and _is_over(run, total) and not _is_one_group(run, members):
             holds = f"bucket {number} holds {_total(run, members)} bytes in {len(members)} items"
             yield Problem(f"{holds}; the limit is {run.plan.bucket_bytes}, {run.promises.bound}")
+
+
+def _is_one_group(run: Run, members: list[int]) -> bool:
+    """Whether a bucket is a group that is larger than the limit, and nothing else: it may not be split either."""
+    names = {run.plan.items[index].name for index in members}
+    return any(names <= set(present) for _, present in _groups(run))
 
 
 def _is_over(run: Run, total: int) -> bool:
@@ -33,7 +39,7 @@ def _is_over(run: Run, total: int) -> bool:
 @contract("boundaries.exact-fit", campaigns=["exact-fit"], needs={"bound": ("hard",), "order": ("kept",)})
 def exact_fit(run: Run) -> Iterator[Problem]:
     """Items that sum exactly to the limit share one bucket."""
-    buckets = _weighty(run, _partition(run))
+    buckets = _weighty(run, run.partition())
     sums = list(itertools.accumulate(map(run.size, range(len(run.plan.items)))))
     if run.plan.bucket_bytes not in sums or not run.intact:
         return  # what is lost or late is another property's
@@ -47,7 +53,7 @@ def exact_fit(run: Run) -> Iterator[Problem]:
 
 @contract(
     "boundaries.greedy",
-    campaigns=["mixed", "several", "long-stream"],
+    campaigns=_CAMPAIGNS,
     needs={"bound": ("hard", "strict"), "order": ("kept",), "oversize": ("singleton",)},
 )
 def greedy(run: Run) -> Iterator[Problem]:
@@ -56,12 +62,12 @@ def greedy(run: Run) -> Iterator[Problem]:
         return  # what is lost or late is another property's
     sizes = [run.size(index) for index in range(len(run.plan.items))]
     expected = _weighty(run, first_fit(sizes, run.plan.bucket_bytes, strict=run.promises.bound == "strict"))
-    found = _weighty(run, _partition(run))
+    found = _weighty(run, run.partition())
     if found != expected:
         yield Problem(f"items were put together as {found}; first-fit in stream order gives {expected}")
 
 
-@contract("boundaries.no-empty-bucket")
+@contract("boundaries.no-empty-bucket", campaigns=["mixed", "oversize"])
 def no_empty_bucket(run: Run) -> Iterator[Problem]:
     """No bucket is empty; an empty stream gives none."""
     for number in range(len(run.buckets)):
@@ -97,15 +103,24 @@ def oversize(run: Run) -> Iterator[Problem]:
     if run.promises.oversize == "error":
         yield from _not_refused(run, over)
         return
-    lost = [index for index in range(len(run.plan.items)) if not run.of(index)]
+    lost = [index for index in range(len(run.plan.items)) if not _whole(run, index)]
     if lost:
         yield from _lost(run, lost)
     if run.promises.oversize == "singleton":
-        for number, members in enumerate(_weighty(run, _partition(run))):
+        for number, members in enumerate(_weighty(run, run.partition())):
             # A soft bound admits one item more, whatever its size.
             bound = members[:-1] if run.promises.bound == "soft" else members
             if len(members) > 1 and set(bound) & set(over):
                 yield Problem(f"an item above the limit shares bucket {number} with {len(members) - 1} others")
+
+
+def _whole(run: Run, index: int) -> bool:
+    """Whether all of it arrived or, where items are split, as many bytes as there are under its name."""
+    if run.promises.oversize != "split":
+        return bool(run.of(index))
+    name = run.plan.items[index].name
+    due = sum(run.size(i) for i, item in enumerate(run.plan.items) if item.name == name)
+    return sum(each.facts.nbytes for each in run.delivered if each.name == name) >= due
 
 
 def _lost(run: Run, lost: list[int]) -> Iterator[Problem]:
@@ -136,21 +151,35 @@ def rank_agreement(run: Run) -> Iterator[Problem]:
     """The partition depends on names, shapes and dtypes alone: ranks that differ in all else cut at the same places."""
     if not run.intact:
         return
-    expected = _partition(run)
-    for provenance in ("fresh", "detach", "state_dict", "partial-chain"):
-        items = tuple(_elsewhere(item, provenance) for item in run.plan.items)
+    expected = run.partition()
+    for provenance, layout in _OTHERS:
+        items = tuple(_elsewhere(item, provenance, layout) for item in run.plan.items)
         other = run.repeat(items=items, iterable="generator", lenders=(Lender("ring", "larger", "end"),))
-        if other.intact and _partition(other) != expected:
-            yield Problem(f"ranks with other values, layouts and provenances cut at {expected} and {_partition(other)}")
+        if other.intact and other.partition() != expected:
+            yield Problem(f"ranks with other values, layouts and provenances cut at {expected} and {other.partition()}")
             return
 
 
-def _elsewhere(item: Item, provenance: str) -> Item:
-    """The same weight on another rank: other bits, another layout and, if it can be, another provenance."""
+_OTHERS = (
+    ("fresh", "contiguous"),
+    ("detach", "contiguous"),
+    ("detach", "stepped"),
+    ("detach", "permuted"),
+    ("state_dict", "contiguous"),
+    ("live-parameter", "contiguous"),
+    ("partial-chain", "contiguous"),
+)
+"""Provenances and layouts that weights have on other ranks."""
+
+
+def _elsewhere(item: Item, provenance: str, layout: str) -> Item:
+    """The same weight on another rank: other bits and, if it can be, another provenance and layout."""
     if not PROVENANCES[provenance].domain.admits(item.shape, item.dtype):
         provenance = "fresh"
+    if provenance == "fresh" or not LAYOUTS[layout].domain.admits(item.shape, item.dtype):
+        layout = "contiguous"
     ops = ("select", "detach") if provenance == "partial-chain" else ()
-    return replace(item, provenance=provenance, layout="contiguous", ops=ops, lender=0, seed=item.seed + 1000)
+    return replace(item, provenance=provenance, layout=layout, ops=ops, lender=0, seed=item.seed + 1000)
 
 
 @contract("boundaries.atomic-groups", campaigns=["atomic-groups"], needs={"atomic_groups": ()})
@@ -192,12 +221,6 @@ def first_fit(sizes: Sequence[int], limit: float, *, strict: bool = False) -> Pa
         buckets[-1].append(index)
         used += size
     return buckets
-
-
-def _partition(run: Run) -> Partition:
-    """Whatever the order within a bucket, which is another property's."""
-    found = (run.members(number) for number in range(len(run.buckets)))
-    return [sorted(delivered.index for delivered in members if delivered.index is not None) for members in found]
 
 
 def _weighty(run: Run, partition: Partition) -> Partition:

@@ -29,6 +29,9 @@ def pairs_of(bucket: Any, number: int) -> list[tuple[str, torch.Tensor]]:
     """The members of a bucket."""
     if not isinstance(bucket, Iterable) or isinstance(bucket, (str, bytes, torch.Tensor)):
         raise Malformed(f"bucket {number} is {_kind(bucket)}: yield a sequence of (name, tensor) pairs, or a mapping")
+    if isinstance(bucket, Iterator):
+        what = f"bucket {number} is {_kind(bucket)}, which can be read but once"
+        raise Malformed(f"{what}: yield a list, a tuple or a mapping")
     pairs = list(bucket.items() if isinstance(bucket, Mapping) else bucket)
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

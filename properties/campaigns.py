@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bucketproof.properties.promises import Promises
-from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, plans
-from bucketproof.strategies.plans import Ends, Iterables
+from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, budgets, plans
+from bucketproof.strategies.plans import LENDER_KINDS, Ends, Iterables, LenderKind
 
 Plans = st.SearchStrategy[Plan]
 
@@ -24,7 +24,16 @@ _LAZY: tuple[Iterables, ...] = (*_GENERATORS, "iterator", "async-iterator")
 _SHARED = [provenance.id for provenance in PROVENANCES.values() if provenance.custody is Custody.SHARED]
 _LONG = 40
 """Repetitions of a long stream, which has hundreds of items: some faults need them."""
-_FEW = {"long-stream": 0.1, "steady": 0.2, "iterables": 0.5, "rank-agreement": 0.5, "reusable": 0.5}
+_FEW = {
+    "long-stream": 0.1,
+    "large": 0.2,
+    "large-lent": 0.2,
+    "lent-stream": 0.3,
+    "steady": 0.2,
+    "iterables": 0.5,
+    "rank-agreement": 0.5,
+    "reusable": 0.5,
+}
 """Campaigns whose plans are run several times, or take long, have a part of the examples."""
 
 
@@ -50,6 +59,10 @@ def _small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     return st.sampled_from([2 * sizes[-1], sizes[-1], sum(sizes), sizes[0]])
 
 
+def _small_or_any(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    return st.one_of(_small(items), budgets(items))
+
+
 def _whole(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     """Limits that all items fill exactly, or the largest."""
     sizes = [item.nbytes for item in items]
@@ -67,7 +80,23 @@ def _each(*limits: float) -> Callable[[Sequence[Item]], st.SearchStrategy[int | 
 
 
 def _long(promises: Promises) -> Plans:
-    return plans(limits=_small, iterables=_LAZY).map(_repeated)
+    """Hundreds of items, in buckets of dozens as often as in buckets of a few."""
+    larger = st.sampled_from((20, 1))
+    return st.builds(_with_larger_buckets, plans(limits=_small, iterables=_LAZY, min_items=2).map(_repeated), larger)
+
+
+def _lent_stream(promises: Promises) -> Plans:
+    """Dozens of lent items, for rules that change with what they have seen."""
+    drawn = plans(provenances=_LARGE_LENT, limits=_small, iterables=_LAZY, min_items=2, max_items=4)
+    return st.builds(_lent_by, drawn.map(lambda plan: _repeated(plan, 10)), st.sampled_from(LENDER_KINDS))
+
+
+def _lent_by(plan: Plan, kind: LenderKind) -> Plan:
+    return replace(plan, lenders=tuple(replace(each, kind=kind) for each in plan.lenders))
+
+
+def _with_larger_buckets(plan: Plan, times: int) -> Plan:
+    return replace(plan, bucket_bytes=times * plan.bucket_bytes)
 
 
 def _repeated(plan: Plan, times: int = _LONG) -> Plan:
@@ -81,14 +110,44 @@ def _held(promises: Promises) -> Plans:
     return drawn.map(lambda plan: replace(_repeated(plan, 2), consumer="hold"))
 
 
+def _recurring(promises: Promises) -> Plans:
+    """Each weight comes again and again, where the memory of the one before was just let go of."""
+    drawn = plans(limits=_whole, provenances=_OWNED, iterables=_LAZY, min_items=1, max_items=2)
+    return drawn.map(lambda plan: replace(_repeated(plan, 4), consumer="drop"))
+
+
+_LARGE_OWNED = ("fresh", "full-tensor", "owned-view", "partial-slice")
+_LARGE_LENT = ("exact-cover", "slice", "detach", "data", "dlpack")
+_SCALE = 1 << 20
+"""Bytes above which a tensor counts as large. Real ones are larger, but nobody's threshold is that high."""
+
+
+def _large(provenances: Sequence[str]) -> Callable[[Promises], Plans]:
+    """One or two items of more than a MiB among small ones."""
+    drawn = plans(provenances=provenances, min_items=1, max_items=3, limits=_each(1 << 30, 1 << 22, 1 << 20))
+    return lambda promises: drawn.map(_enlarged)
+
+
+def _enlarged(plan: Plan) -> Plan:
+    return replace(plan, items=tuple(map(_enlarged_item, plan.items[:2])) + plan.items[2:])
+
+
+def _enlarged_item(item: Item) -> Item:
+    if not item.nbytes or not item.shape:
+        return item
+    times = 1 + _SCALE // item.nbytes
+    return replace(item, shape=(item.shape[0] * times, *item.shape[1:]), layout="contiguous")
+
+
+_TIED = ("fresh", "tied", "tied-object")
 _OWNED = tuple(id for id, each in PROVENANCES.items() if each.custody is Custody.OWNED)
 
 
-def _ending(*ends: Ends, **options: Any) -> Callable[[Promises], Plans]:
-    """Plans that end in one of these ways, anywhere in the stream."""
+def _ending(*ends: Ends, latest: int = 8, **options: Any) -> Callable[[Promises], Plans]:
+    """Plans that end in one of these ways, at any place up to the latest."""
 
     def build(promises: Promises) -> Plans:
-        where = st.tuples(st.sampled_from(ends), st.integers(0, 8))
+        where = st.tuples(st.sampled_from(ends), st.integers(0, latest))
         return st.builds(_ended, plans(**{"limits": _small, "iterables": _GENERATORS, **options}), where)
 
     return build
@@ -104,15 +163,17 @@ def _consumed(consumer: Any, **options: Any) -> Callable[[Promises], Plans]:
 
 def _groups(promises: Promises) -> Plans:
     """Streams in which each group is whole, or one is not. Shrinks towards one whole group."""
-    sizes = st.integers(1, 4)
-    return st.builds(
-        _grouped, st.just(promises.atomic_groups), plans(max_items=4, limits=_small), sizes, st.integers(0, 3)
-    )
+    about = st.tuples(st.integers(1, 4), st.booleans(), st.integers(-8, 7))
+    return st.builds(_grouped, st.just(promises.atomic_groups), plans(max_items=4, limits=_small), about)
 
 
-def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, layers: int, missing: int) -> Plan:
-    members = [f"layers.{layer}.{suffix}" for layer in range(layers) for group in groups for suffix in group]
-    del members[len(members) - missing // 2 :]  # one or none, more often none
+def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, about: tuple[int, bool, int]) -> Plan:
+    layers, mixed, missing = about
+    layered = [[f"layers.{layer}.{suffix}" for group in groups for suffix in group] for layer in range(layers)]
+    # Layer by layer, or all layers' first members before any second one.
+    members = [*itertools.chain.from_iterable(zip(*layered, strict=True) if mixed else layered)]
+    if 0 <= missing < len(members):
+        del members[missing]
     fillers = [item.name for item in plan.items]
     names = [*itertools.chain.from_iterable(itertools.zip_longest(members, fillers))]
     pattern = plan.items or (Item("", "fresh"),)
@@ -120,10 +181,24 @@ def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, layers: int, missi
     return replace(plan, items=tuple(items))
 
 
+def _alike(plan: Plan) -> Plan:
+    """The tied ones of one kind all have one shape and dtype, and so one memory."""
+    firsts: dict[str, Item] = {}
+    for item in plan.items:
+        firsts.setdefault(item.provenance, item)
+    tied = (
+        item if item.provenance == "fresh" else replace(firsts[item.provenance], name=item.name) for item in plan.items
+    )
+    return replace(plan, items=tuple(tied))
+
+
+NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
+"""Campaigns that show nothing of a target which does not promise this."""
+
 _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "mixed": lambda promises: plans(),
     "iterables": lambda promises: plans(),
-    "several": lambda promises: plans(limits=_small, min_items=3),
+    "several": lambda promises: plans(limits=_small_or_any, min_items=3),
     "packed": lambda promises: plans(limits=_whole, min_items=3),
     "long-stream": _long,
     "exact-fit": lambda promises: plans(limits=_exact_fits),
@@ -131,20 +206,24 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "bad-limit": lambda promises: plans(limits=_each(0, -1, -0.5, 0.0, -(2**40), -math.inf), iterables=_LAZY),
     "nan-limit": lambda promises: plans(limits=_each(math.nan), iterables=_LAZY),
     "duplicates": lambda promises: plans(name_kinds=["duplicates"], min_items=2),
-    "tied": lambda promises: plans(provenances=["fresh", "tied", "tied-object"], min_items=2),
+    "ties": lambda promises: plans(provenances=_TIED, min_items=3).map(_alike),
     "rank-agreement": lambda promises: plans(limits=_small),
     "atomic-groups": _groups,
+    "recurring": _recurring,
+    "large": _large(_LARGE_OWNED),
+    "large-lent": _large(_LARGE_LENT),
+    "lent-stream": _lent_stream,
     "owned": _consumed("drop", provenances=_OWNED, iterables=_LAZY, min_items=2),
-    "dropped": _consumed("drop", iterables=_LAZY),
+    "dropped": _consumed("drop", iterables=_LAZY, min_items=3),
     "cleared": _consumed("clear"),
     "held": _held,
     "shared": lambda promises: plans(provenances=_SHARED, min_items=1),
-    "steady": lambda promises: plans(limits=_small, iterables=_LAZY),
+    "steady": lambda promises: plans(limits=_small, iterables=_LAZY, min_items=2),
     "producer-error": _ending("error", "exit", "late-error"),
-    "early-close": _ending("close", iterables=_GENERATORS),
-    "cancellation": _ending("cancel", iterables=("async-generator",)),
-    "reusable": _ending("completed", "error", "close"),
-    "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS),
+    "early-close": _ending("close", latest=1, min_items=3),
+    "cancellation": _ending("cancel", min_items=2, iterables=("async-generator",)),
+    "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
+    "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
 }
 

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from bucketproof.properties.buckets import pairs_of
+from bucketproof.properties.buckets import Malformed, pairs_of
 from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, watch
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.payload import Unpacked
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
-from bucketproof.properties.surroundings import changed, surroundings
+from bucketproof.properties.surroundings import changed, changed_in_the_end, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
 from bucketproof.strategies.memory import Buffer
@@ -73,7 +73,7 @@ class Consumer:
         self._undelivered[index] = handed_over
 
     def _overwritten(self, buffer: Buffer) -> None:
-        self.run.events.append(Event("overwritten", place=Span(buffer.start, buffer.end)))
+        self.run.events.append(Event("overwritten", place=Span(*buffer.place)))
 
     def _due(self, tensor: torch.Tensor, seen: Facts) -> Facts:
         cast = DTYPES.get(self.run.promises.dtype or "")
@@ -89,7 +89,8 @@ class Consumer:
     def _grown(self, live: int) -> None:
         """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
         pending = self._undelivered.values()
-        always = self.run.promises.copies != "when-needed"
+        # What may be cast, or copied, need not be kept.
+        always = self.run.promises.copies != "when-needed" or self.run.promises.dtype is None
         padding = self.run.promises.padding or 0
         copied = [each for each in pending if always or each.is_cast or not each.keep_owed]
         owed = sum(each.largest + padding for each in copied)
@@ -103,7 +104,7 @@ class Consumer:
             self.run.packings.append(bucket.packing)
         pulled = self.stream.pulled
         self.look_around(f"while bucket {number} was consumed")
-        lent = [Span(buffer.start, buffer.end) for buffer in self.stream.buffers]
+        lent = [Span(*buffer.place) for buffer in self.stream.buffers if buffer.is_there]
         noted = [(self._note(number, name, tensor, lent), tensor) for name, tensor in pairs]
         del pairs
         self.run.buckets.append(Bucket(pulled))
@@ -165,10 +166,11 @@ class Consumer:
 
     def _is_the_consumers(self, delivered: Delivered) -> bool:
         """Whether nobody but the bucketer and its consumer can have a right to the memory."""
-        if delivered.index is None:
+        if delivered.index is None or not delivered.facts.nbytes:
             return False  # it may lie anywhere
-        shared = self.run.handed_over[delivered.index].custody is Custody.SHARED
-        return not delivered.lent and not (shared and delivered.kept)
+        given = self.run.handed_over[delivered.index]
+        shared = given.custody is Custody.SHARED and given.facts.storage.overlaps(delivered.facts.storage)
+        return not delivered.lent and not shared
 
     def look_around(self, when: str) -> None:
         """Note what of the process is not as it was."""
@@ -183,18 +185,19 @@ class Consumer:
     def look_again(self) -> None:
         """Read every bucket that is held once more."""
         self._read_again("held", self._held)
-        self._look_for_shrunk()
+        self._look_for_changed()
 
-    def _look_for_shrunk(self) -> None:
-        counted = ((bucket, noted) for bucket, noted in self._held if noted and hasattr(bucket, "__len__"))
-        self.run.shrunk = [noted[0][0].bucket for bucket, noted in counted if len(bucket) != len(noted)]
+    def _look_for_changed(self) -> None:
+        self.run.changed = [
+            noted[0][0].bucket for bucket, noted in self._held if noted and not _is_as_noted(bucket, noted)
+        ]
 
     def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
         for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
             delivered.later.append((moment, bits(tensor)))
 
     def _look_for_stale(self) -> None:
-        """The producer is advanced: whatever was dropped should be gone."""
+        """The producer is advanced, or the sync is over: whatever was dropped should be gone."""
         if self._dropped and any(alive(ref) for _, ref in self._dropped):
             gc.collect()  # what only a cycle held is not kept
             self.run.stale.extend(bucket for bucket, ref in self._dropped if alive(ref))
@@ -204,10 +207,13 @@ class Consumer:
         """Let every lender write, read the buckets once more, and see what outlives the producer."""
         self._read_again("end", self._held)
         self.stream.finish()
+        late = changed_in_the_end(self._surroundings)
+        self.run.traces.extend(f"{each} changed during the run" for each in late)
         self.run.traces.extend(self.stream.disturbed())
         self.run.traces.extend(self._rewritten())
         self._read_again("overwritten", self._held)
-        self._look_for_shrunk()
+        self._look_for_changed()
+        self._look_for_stale()
         self.stream.let_go()
         self.run.copies = self.ledger.copies
         self.run.exhausted, self.run.closed = self.stream.exhausted, self.stream.closed
@@ -236,6 +242,16 @@ class Consumer:
             gc.collect()  # what only a cycle held is not pinned
         given = self.run.handed_over
         self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in living.items() if alive(ref)}
+
+
+def _is_as_noted(bucket: Any, noted: _Noted) -> bool:
+    """Whether a bucket still has the members that it was yielded with, in their order."""
+    try:
+        now = pairs_of(bucket, 0)
+    except Malformed:
+        return False
+    places = [(name, tensor.data_ptr()) for name, tensor in now]
+    return places == [(delivered.name, tensor.data_ptr()) for delivered, tensor in noted]
 
 
 def _at(span: Span) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from bucketproof.properties.campaigns import NEEDED
 from bucketproof.properties.outcome import Level
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
@@ -38,9 +39,9 @@ class Property:
     level: Level
     judge: Judge
     custodies: tuple[Custody, ...] = ()
-    """Whose provenances it is judged for, one cell each; for none, it has cells of its own."""
-    campaigns: tuple[str, ...] = ("mixed",)
-    """What is drawn for those cells, the first of which bears the property's name alone."""
+    """Whose provenances it is judged for, one cell each."""
+    campaigns: tuple[str, ...] = ()
+    """What is drawn for other cells. Without custodies, the first of these bears the property's name alone."""
     hangs: bool = False
     """Whether it judges runs that did not end. They were cut short anywhere, and show nothing else."""
     needs: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
@@ -73,6 +74,16 @@ class Cell:
         alone = not self.property.custodies and self.campaign == self.property.campaigns[0]
         return self.property.id if alone else f"{self.property.id}[{self.campaign}]"
 
+    def unpromised(self, promises: Promises) -> str | None:
+        """The promise that would have to be made for this to be judged, if one is missing."""
+        needed = NEEDED.get(self.campaign, "")
+        missing = needed and getattr(promises, needed) in (None, ())
+        return (
+            f"the target promises {needed}={getattr(promises, needed)!r}"
+            if missing
+            else self.property.unpromised(promises)
+        )
+
     @builtins.property
     def level(self) -> Level:
         """Whether it must hold."""
@@ -100,17 +111,21 @@ def contract(
     *,
     level: Level = "MUST",
     custodies: Iterable[Custody] = (),
-    campaigns: Iterable[str] = ("mixed",),
+    campaigns: Iterable[str] | None = None,
     hangs: bool = False,
     needs: Mapping[str, tuple[object, ...]] | None = None,
 ) -> Callable[[Judge], Judge]:
-    """Register a property. Its sentence is the first line of the function's docstring."""
+    """Register a property. Its sentence is the first line of the function's docstring.
+
+    Without custodies and campaigns, it is judged on mixed plans.
+    """
+    kinds = tuple(campaigns) if campaigns is not None else () if custodies else ("mixed",)
 
     def add(judge: Judge) -> Judge:
         if id in PROPERTIES:
             raise ValueError(f"property {id!r} is registered twice; give one of them another id")
         sentence = (judge.__doc__ or "").strip().split("\n")[0]
-        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), tuple(campaigns), hangs, needs or {})
+        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), kinds, hangs, needs or {})
         return judge
 
     return add
@@ -124,5 +139,5 @@ def cells() -> tuple[Cell, ...]:
         for prop in PROPERTIES.values()
         if provenance.custody in prop.custodies
     )
-    others = (Cell(prop, each) for prop in PROPERTIES.values() if not prop.custodies for each in prop.campaigns)
+    others = (Cell(prop, each) for prop in PROPERTIES.values() for each in prop.campaigns)
     return (*sorted(others, key=lambda cell: cell.campaign), *by_provenance)

@@ -48,6 +48,8 @@ class Facts:
     """Tells one living storage from another."""
     bits: bytes
     """The elements' bits in order, whatever the strides."""
+    grad: int = 0
+    """Bytes of the gradient that it carries."""
 
     @property
     def plain(self) -> bool:
@@ -58,6 +60,7 @@ class Facts:
 def facts(tensor: torch.Tensor) -> Facts:
     """Read all of it. Nothing of the tensor is alive afterwards that was not before."""
     graph = type(tensor.grad_fn).__name__ if tensor.grad_fn is not None else ""
+    grad = tensor.grad.nbytes if tensor.is_leaf and tensor.grad is not None else 0
     tensor = tensor.detach().as_subclass(torch.Tensor)
     storage = tensor.untyped_storage()
     start = storage.data_ptr()
@@ -74,6 +77,7 @@ def facts(tensor: torch.Tensor) -> Facts:
         storage=Span(start, start + storage.nbytes()),
         storage_id=storage._cdata,
         bits=bits(tensor),
+        grad=grad,
     )
 
 

@@ -36,11 +36,14 @@ from bucketproof.properties.target import Target
 from bucketproof.strategies import Item, Plan
 
 
-def judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
-    """The verdict on one cell. Whatever the target does ends as an outcome; so does an error of the suite itself."""
+def judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool = True) -> Outcome:
+    """The verdict on one cell. Whatever the target does ends as an outcome; so does an error of the suite itself.
+
+    Without shrinking, a broken cell is told by the first run that broke it, and takes no longer than one that holds.
+    """
     started = time.perf_counter()
     try:
-        outcome = _judge(cell, target, profile, seed)
+        outcome = _judge(cell, target, profile, seed, shrink)
     except Exception as error:
         reason = f"the suite itself failed: {type(error).__name__}: {str(error).strip()}"
         outcome = Outcome(cell.id, "error", cell.level, reason=reason)
@@ -90,8 +93,8 @@ class Survey:
     hung: bool = False
 
 
-def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
-    if reason := cell.property.unpromised(target.promises):
+def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool) -> Outcome:
+    if reason := cell.unpromised(target.promises):
         return Outcome(cell.id, "unpromised", cell.level, reason=reason)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
@@ -99,7 +102,8 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int) -> Outcome:
     if cell.id in seen.broken:
         first = seen.broken[cell.id]
         # To shrink what hangs would take as long as it hangs, again and again.
-        smallest = None if seen.hung else _search(cell, target, profile, seed, Phase.generate, Phase.shrink)
+        searched = shrink and not seen.hung
+        smallest = _search(cell, target, profile, seed, Phase.generate, Phase.shrink) if searched else None
         return _failed(cell, seen.examples, *(smallest or (first.run, first.problems)))
     if seen.hung:
         reason = "a run did not end in time, of which lifecycle.terminates tells"
@@ -117,7 +121,7 @@ def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> Surve
 def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Survey:
     """Run the plans, and judge each run in all of these cells. Ends at a run that does not."""
     found, started = Survey(), time.perf_counter()
-    judged = [cell for cell in judged if not cell.property.unpromised(target.promises)]
+    judged = [cell for cell in judged if not cell.unpromised(target.promises)]
     with cheap_collections():
         for plan in plans:
             run = execute(target, plan)

@@ -20,6 +20,8 @@ def iterables(run: Run) -> Iterator[Problem]:
     others = {kind: run.repeat(iterable=kind) for kind in kinds}
     taken = {kind: _names(other) for kind, other in others.items() if other.error is None}
     for first, expected in itertools.islice(taken.items(), 1):  # if none is, it is not for the kind
+        if _names(run.repeat(iterable=first)) != expected:
+            return  # whatever it goes by, it is not the kind
         for kind, other in others.items():
             if kind not in taken:
                 yield Problem(f"of weights that come as {kind}: {other.said}")
@@ -61,8 +63,10 @@ def early_close(run: Run) -> Iterator[Problem]:
         return
     if run.error is not None:
         yield Problem(f"closing raised {run.said}")
-    elif run.handed_over and not run.closed:
+    elif run.handed_over and (run.left_open or not run.closed):
         yield Problem("the bucketer was closed, and the producer was not")
+    elif run.tasks_left:
+        yield Problem(f"{run.tasks_left} tasks were left after closing")
     elif (held := run.alive()) > run.repeat(ends="completed", ends_at=0).alive():
         yield Problem(f"{held} bytes are held after closing")
 
@@ -89,7 +93,9 @@ def reusable(run: Run) -> Iterator[Problem]:
         "ends_at": 0,
         "lenders": tuple(replace(each, overwrite="end") for each in run.plan.lenders),
     }
-    again = list(arrival(run.repeat(**plain, items=_other_bits(run))))
+    after = run.repeat(**plain, items=_other_bits(run))
+    yield from _cut_elsewhere(after, f"in a sync after one that {_HOW[run.plan.ends]}")
+    again = list(arrival(after))
     if not again:
         return
     # What goes wrong with weights of which no earlier sync knows the names is another property's.
@@ -97,6 +103,13 @@ def reusable(run: Run) -> Iterator[Problem]:
     for problem in again:
         if problem.item not in of_itself:
             yield Problem(f"in a sync after one that {_HOW[run.plan.ends]}: {problem.what}", problem.item)
+
+
+def _cut_elsewhere(run: Run, when: str) -> Iterator[Problem]:
+    """Buckets that end elsewhere than they do in a sync that nothing has gone before but completed ones."""
+    calm, calmer = run.repeat(), run.repeat()
+    if run.intact and calm.intact and calm.partition() == calmer.partition() != run.partition():
+        yield Problem(f"{when}, items were put together as {run.partition()}, and else as {calm.partition()}")
 
 
 _HOW = {"completed": "was completed", "error": "failed", "close": "was closed"}
@@ -107,7 +120,9 @@ def concurrent_syncs(run: Run) -> Iterator[Problem]:
     """Two interleaved syncs do not mix."""
     if any(arrival(run.repeat())):
         return  # what goes wrong alone is another property's
-    for each in run.together(run.plan, replace(run.plan, items=_other_bits(run))):
+    other = replace(run.plan, items=_other_bits(run), bucket_bytes=2 * run.plan.bucket_bytes)
+    for each in run.together(run.plan, other):
+        yield from _cut_elsewhere(each, "while another sync was under way")
         for problem in arrival(each):
             yield Problem(f"while another sync was under way: {problem.what}", problem.item)
 
@@ -115,13 +130,15 @@ def concurrent_syncs(run: Run) -> Iterator[Problem]:
 @contract("lifecycle.bucket-is-the-consumers", campaigns=["held", "cleared"])
 def bucket_is_the_consumers(run: Run) -> Iterator[Problem]:
     """A yielded bucket is not touched again, and the consumer may clear or change it."""
-    for number in run.shrunk:
+    for number in run.changed:
         yield Problem(f"bucket {number} no longer has the members that it was yielded with")
     yield from _spoiled(run)
     if run.plan.consumer == "clear":
         left_alone = run.repeat(consumer="hold")
         before = {problem.what for problem in arrival(left_alone)}
         yield from (problem for problem in arrival(run) if problem.what not in before)
+        if run.intact and left_alone.intact and run.partition() != left_alone.partition():
+            yield Problem(f"items were put together as {run.partition()}, and else as {left_alone.partition()}")
 
 
 @contract("lifecycle.leaves-no-trace", campaigns=["mixed", "shared"])
@@ -131,7 +148,7 @@ def leaves_no_trace(run: Run) -> Iterator[Problem]:
         yield Problem(trace)
 
 
-@contract("lifecycle.terminates", campaigns=["mixed", "producer-error"], hangs=True)
+@contract("lifecycle.terminates", campaigns=["mixed", "producer-error", "early-close", "cancellation"], hangs=True)
 def terminates(run: Run) -> Iterator[Problem]:
     """Every call ends; a hang is a failure, not a stuck job."""
     if run.hung:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import Problem, contract
 from bucketproof.properties.run import Run
+from bucketproof.strategies.plans import Ends
 
-_SYNCS = 4
-"""Syncs in a row. What grows at all, grows from the second to the last."""
+_SYNCS: tuple[Ends, ...] = ("completed", "error", "completed", "error")
+"""How the syncs end that follow one another. What grows at all, grows from the second to the last."""
 
 
 @contract("memory.peak", campaigns=["owned", "dropped", "long-stream"])
@@ -34,7 +37,8 @@ def released_after_flush(run: Run) -> Iterator[Problem]:
     """Nothing of a flushed bucket is kept once the consumer dropped it and the producer is advanced."""
     for bucket in sorted(set(run.stale)):
         yield Problem(
-            f"bucket {bucket} was still alive when the producer was advanced, though its consumer had dropped it"
+            f"bucket {bucket} was still alive when the producer was next advanced, or the sync was over, "
+            "though its consumer had dropped it"
         )
 
 
@@ -56,9 +60,22 @@ def steady(run: Run) -> Iterator[Problem]:
     """Many syncs in a row end with the memory, tasks and references that one sync ends with."""
     first = run.repeat(consumer="drop")
     after_one = first.alive()
-    others = [run.repeat(consumer="drop", items=run.plan.items) for _ in range(_SYNCS)]
+    before = _handles()
+    others = [run.repeat(consumer="drop", ends=ends, ends_at=len(run.plan.items) // 2) for ends in _SYNCS]
     after_all = first.alive() + sum(other.alive() for other in others)
     if after_all > after_one:
-        yield Problem(f"{after_one} bytes of one sync were alive after it, and {after_all} after {_SYNCS} more")
+        yield Problem(f"{after_one} bytes of one sync were alive after it, and {after_all} after {len(others)} more")
     if left := max(other.tasks_left for other in others):
         yield Problem(f"{left} tasks were left after a sync")
+    for what, count in _handles().items():
+        if count >= before[what] + len(others) // 2:  # half of the syncs are of one kind
+            yield Problem(f"there were {before[what]} {what} after one sync, and {count} after {len(others)} more")
+
+
+def _handles() -> dict[str, int]:
+    """What else a process can run out of."""
+    files = len(os.listdir(_OPEN_FILES)) if os.path.isdir(_OPEN_FILES) else 0
+    return {"threads": threading.active_count(), "open files": files}
+
+
+_OPEN_FILES = "/proc/self/fd"

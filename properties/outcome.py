@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Status = Literal["pass", "fail", "unpromised", "skipped", "error"]
+Status = Literal["pass", "fail", "known", "fixed", "unpromised", "skipped", "error"]
+"""A known cell fails, and a fixed one passes, though it is listed as one that is known to fail."""
 Level = Literal["MUST", "SHOULD"]
 
 
@@ -55,6 +56,8 @@ class Failure:
     """What happened."""
     storages: tuple[Storage, ...] = ()
     """The memory it happened in."""
+    script: str = ""
+    """A program that shows it with torch and the target alone, if there is one."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Failure:
@@ -84,6 +87,8 @@ class Outcome:
     seconds: float = 0.0
     reason: str = ""
     """For what is neither a pass nor a failure: why."""
+    link: str = ""
+    """For what is listed as known: where to read more."""
     failure: Failure | None = None
 
     def to_json(self) -> dict[str, Any]:

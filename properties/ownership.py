@@ -9,7 +9,12 @@ from bucketproof.properties.run import Run
 from bucketproof.strategies import Custody
 
 
-@contract("ownership.no-copy", custodies=[Custody.OWNED], needs={"copies": ("when-needed",), "dtype": ("kept",)})
+@contract(
+    "ownership.no-copy",
+    custodies=[Custody.OWNED],
+    campaigns=["mixed", "recurring", "large"],
+    needs={"copies": ("when-needed",), "dtype": ("kept",)},
+)
 def no_copy(run: Run) -> Iterator[Problem]:
     """An owned contiguous tensor is passed on in place: same memory, no byte allocated for it."""
     for delivered, given in run.matched():

@@ -23,6 +23,9 @@ from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan
 Moment = Literal["held", "end", "overwritten"]
 """When a bucket is read again: as the next one arrives, after the stream, after every lender has written."""
 
+Partition = list[list[int]]
+"""Indices of the hand-overs in each bucket."""
+
 ALL_MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 
@@ -122,10 +125,11 @@ class Run:
     pinned: dict[int, int] = field(default_factory=dict)
     """Hand-overs whose storage outlived the producer, though no bucket needs it, with its bytes."""
     stale: list[int] = field(default_factory=list)
-    """Buckets that were alive when the producer was advanced, though the consumer had dropped them."""
+    """Buckets that were alive when the producer was advanced or the sync was over, though their consumer had dropped
+    them."""
     traces: list[str] = field(default_factory=list)
     """What was not left as it was."""
-    shrunk: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
     """Held buckets that no longer have the members they were yielded with."""
     watched: list[tuple[StorageWeakRef, int]] = field(default_factory=list)
     """Weak references to the storages that were handed over or allocated, with their bytes."""
@@ -143,6 +147,8 @@ class Run:
     """Whether the consuming task ended as a cancelled task does."""
     abandoned: bool = False
     """Whether the consumer closed the target before it had ended, as planned."""
+    left_open: bool = False
+    """Whether the producer was still open right after that."""
     interrupted: bool = False
     """Whether the consuming task was cancelled, as planned."""
     packings: list[Packing] = field(default_factory=list)
@@ -221,6 +227,11 @@ class Run:
         for delivered, given in self.matched():
             found[given.index].append(delivered)
         return found
+
+    def partition(self) -> Partition:
+        """Which hand-overs each bucket held, whatever their order in it."""
+        buckets = (self.members(number) for number in range(len(self.buckets)))
+        return [sorted(each.index for each in members if each.index is not None) for members in buckets]
 
     def members(self, bucket: int) -> list[Delivered]:
         """What one bucket held."""

@@ -26,7 +26,7 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad,
     "inference": torch.inference_mode,
 }
-_FAULTS = (Exception, Hang, ProducerExit, asyncio.CancelledError, SystemExit)
+_FAULTS = (Exception, Hang, ProducerExit, asyncio.CancelledError, GeneratorExit, SystemExit)
 """What can come out of a target. Whatever else does is for whoever runs us, such as a KeyboardInterrupt."""
 
 
@@ -54,6 +54,8 @@ def _carry_out(target: Target, runs: list[Run]) -> None:
             limited(runs, lambda: asyncio.run(_together(drives)))
         else:
             limited(runs, lambda: _in_turn(drives))
+        for drive in drives:
+            drive.end()
         for consumer in consumers:
             consumer.look_around("after the run")
     for consumer in consumers:
@@ -125,11 +127,25 @@ class Drive:
             (lambda: consumer.ledger) if counted else nullcontext
         )
         self._buckets: Any = None
+        self._list: list[Any] | None = None
+        """The weights, if they come as a list."""
+        self._producer: Any = None
+        """The producer, as a trainer has it, whose bucketer is closed: whoever relies on it to be let go of is seen."""
 
     def _call(self) -> Any:
         weights = self._consumer.stream.iterable(asynchronous=self._target.is_async)
+        if isinstance(weights, list):
+            self._list = weights
+        elif self._run.plan.ends == "close":
+            self._producer = weights
         with self._counting():
             return self._target.call(weights, self._run.plan.bucket_bytes)
+
+    def end(self) -> None:
+        """See that the caller's list is as it was, and let go of it."""
+        if self._list is not None and len(self._list) != len(self._run.plan.items):
+            self._run.traces.append("the list of weights was changed")
+        self._list = self._producer = None
 
     # A synchronous target.
 
@@ -157,9 +173,15 @@ class Drive:
     def _close(self) -> bool:
         self._run.abandoned = True
         if hasattr(self._buckets, "close"):
-            self._buckets.close()
+            with self._counting():
+                self._buckets.close()
         self._buckets = None
+        self._see_if_closed()
         return False
+
+    def _see_if_closed(self) -> None:
+        self._run.left_open = self._producer is not None and not self._consumer.stream.closed
+        self._producer = None
 
     def _is_time_to_close(self) -> bool:
         return self._run.plan.ends == "close" and len(self._run.buckets) > self._run.plan.ends_at
@@ -222,7 +244,9 @@ class Drive:
         if self._is_time_to_close():
             self._run.abandoned = True
             if hasattr(buckets, "aclose"):
-                await buckets.aclose()
+                with self._counting():
+                    await buckets.aclose()
+            self._see_if_closed()
             return False
         with self._counting():
             try:

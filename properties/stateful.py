@@ -247,7 +247,7 @@ class _Sync:
     def problems(self) -> Iterator[str]:
         """What was not as it should be, at any time."""
         self.consumer.look_again()
-        for number in self.run.shrunk:
+        for number in self.run.changed:
             yield f"bucket {number} no longer has the members that it was yielded with"
         yield from _spoiled(self.run)
         yield from _broken(self.run, ALWAYS)

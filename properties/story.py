@@ -65,9 +65,10 @@ _WHOSE = {
 
 
 def _written(run: Run, event: Event) -> str:
+    place = event.place
     before = run.events[: next(i for i, each in enumerate(run.events) if each is event)]
     for each in reversed(before):
-        if each.kind == "produced" and run.handed_over[each.number].facts.span.overlaps(event.place):
+        if each.kind == "produced" and place and run.handed_over[each.number].facts.span.overlaps(place):
             return f"the lender wrote over the memory that it had lent as {run.plan.items[each.number].name!r}"
     return "the lender wrote over memory that it had lent"
 

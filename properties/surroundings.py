@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 _READ: dict[str, Callable[[], Any]] = {
@@ -18,7 +22,16 @@ _READ: dict[str, Callable[[], Any]] = {
     "autocast": lambda: torch.is_autocast_enabled("cpu"),
     "torch's random state": lambda: torch.get_rng_state().numpy().tobytes(),
     "Python's random state": random.getstate,
+    "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+    "precision of products": torch.get_float32_matmul_precision,
+    "anomaly detection": torch.is_anomaly_enabled,
+    "garbage collection": gc.isenabled,
 }
+_READ_AT_THE_END: dict[str, Callable[[], Any]] = {
+    "numpy's random state": lambda: pickle.dumps(np.random.get_state()),
+    "environment variables": lambda: dict(os.environ),
+}
+"""What takes longer to read than all of the others."""
 
 
 _WRITTEN: dict[str, Callable[[Any], object]] = {
@@ -29,7 +42,18 @@ _WRITTEN: dict[str, Callable[[Any], object]] = {
     "autocast": lambda enabled: torch.set_autocast_enabled("cpu", enabled),
     "torch's random state": lambda state: torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
     "Python's random state": random.setstate,
+    "numpy's random state": lambda state: np.random.set_state(pickle.loads(state)),
+    "deterministic algorithms": torch.use_deterministic_algorithms,
+    "precision of products": torch.set_float32_matmul_precision,
+    "anomaly detection": torch.autograd.set_detect_anomaly,
+    "garbage collection": lambda enabled: gc.enable() if enabled else gc.disable(),
+    "environment variables": lambda before: _restore(before),
 }
+
+
+def _restore(before: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @contextmanager
@@ -44,16 +68,21 @@ def undisturbed() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in changed(before):
+        for name in (*changed(before), *changed_in_the_end(before)):
             if name in _WRITTEN:
                 _WRITTEN[name](before[name])
 
 
 def surroundings() -> dict[str, Any]:
     """All of it, by name."""
-    return {name: read() for name, read in _READ.items()}
+    return {name: read() for name, read in (*_READ.items(), *_READ_AT_THE_END.items())}
 
 
 def changed(before: dict[str, Any]) -> list[str]:
     """The names of what is no longer as it was."""
     return [name for name, read in _READ.items() if read() != before[name]]
+
+
+def changed_in_the_end(before: dict[str, Any]) -> list[str]:
+    """The same, of what is looked at once, when all is over."""
+    return [name for name, read in _READ_AT_THE_END.items() if read() != before[name]]

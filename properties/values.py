@@ -11,7 +11,7 @@ from bucketproof.properties.run import Delivered, HandOver, Run
 from bucketproof.strategies import Custody, Item
 
 
-@contract("values.conserved", custodies=ANY_CUSTODY, needs={"dtype": ()})
+@contract("values.conserved", custodies=ANY_CUSTODY, campaigns=["large", "large-lent"], needs={"dtype": ()})
 def conserved(run: Run) -> Iterator[Problem]:
     """Every hand-over arrives exactly once with its name, shape, dtype, device and bits."""
     # What is raised only of some kinds of iterables, or at some consumers, is another property's.
@@ -77,7 +77,7 @@ def _with_names_of_their_own(run: Run) -> tuple[Item, ...]:
     return tuple(replace(item, name=f"{index}.{item.name}") for index, item in enumerate(run.plan.items))
 
 
-@contract("values.tied", campaigns=["tied"])
+@contract("values.tied", campaigns=["ties"])
 def tied(run: Run) -> Iterator[Problem]:
     """Names that share memory all arrive."""
     if run.error is None:
@@ -95,6 +95,10 @@ def self_contained(run: Run) -> Iterator[Problem]:
             yield Problem(f"it carries an autograd graph, {seen.graph}", given.index)
         if seen.lazy:
             yield Problem("it is still to be conjugated or negated: its memory does not hold its values", given.index)
+        # What is packed is sent together; and what was kept in too large a storage is a matter of aliasing.
+        is_copy = run.promises.padding is None and not seen.storage.overlaps(given.facts.storage)
+        if is_copy and seen.storage.nbytes > seen.nbytes:
+            yield Problem(f"it serialises to {seen.storage.nbytes} bytes to show {seen.nbytes}", given.index)
         if seen.span.nbytes != seen.nbytes:
             yield Problem(f"it is not dense: {seen.nbytes} bytes in a span of {seen.span.nbytes}", given.index)
         if run.promises.layout == "contiguous" and not seen.contiguous:

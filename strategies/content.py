@@ -7,6 +7,7 @@ Nothing here is random: the same seed gives the same bytes on every machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,14 @@ def _every_bit_pattern() -> torch.Tensor:
 _BITS = _every_bit_pattern()
 _FINITE = {"float16": ~0x6000, "float32": ~0x6000_0000, "float64": ~0x6000_0000_0000_0000}
 """Masks that clear two exponent bits: what is left is finite, and its top byte is not the poison."""
+_EDGES = {
+    name: [
+        torch.tensor(value, dtype=getattr(torch, name)).view(twin(getattr(torch, name))).item()
+        for value in (-0.0, -math.inf)
+    ]
+    for name in ("float16", "bfloat16", "float32", "float64")
+}
+"""A zero and an infinity, each with a sign, as integers: what compares values, or clamps them, changes them."""
 _NANS = {
     "float16": (~0x0260, 0x7C02),
     "bfloat16": (~0x0060, 0x7F82),
@@ -57,8 +66,12 @@ def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
         ink.copy_(bits & 1 if dtype is torch.bool else bits)
         part = dtype.to_real() if dtype.is_complex else dtype
         if name_of(part) in _NANS:
+            words = ink.view(twin(part))
+            zero, infinity = _EDGES[name_of(part)]
+            words[1::9] = zero
+            words[5::9] = infinity
             cleared, set_ = _NANS[name_of(part)]
-            ink.view(twin(part))[::3].bitwise_and_(cleared).bitwise_or_(set_)
+            words[::3].bitwise_and_(cleared).bitwise_or_(set_)
 
 
 def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:

@@ -34,10 +34,12 @@ _DIMENSIONS = (1, 2, 0, 3, 4, 5, 6)
 _NAMES: dict[str, Any] = {
     "realistic": lambda i: f"layers.{i}.mlp.experts.gate_up_proj" if i % 2 else f"layers.{i}.weight",
     "terse": lambda i: "abcdefghijklmnopqrstuvwxyz"[i] if i < 26 else f"w{i}",
-    "odd": lambda i: ("", "<script>", "重み.Ω", "a b\n", "x" * 300, "0", "{}%s")[i] if i < 7 else f"\N{SNOWMAN}{i}",
+    "odd": lambda i: ("", "<script>", "重み.Ω", "a b\n", "x" * 300)[i] if i < 5 else f"\N{SNOWMAN}{i}",
+    # What programs like to strip, split, format, normalise or take for a number.
+    "fragile": lambda i: ("module.0.weight", "cafe\u0301", "{}%s", "0", " Weight ")[i] if i < 5 else f"module.{i}.Bias",
     "duplicates": lambda i: f"lm_head.{i // 2}",
 }
-UNIQUE_NAMES = ("realistic", "terse", "odd")
+UNIQUE_NAMES = ("realistic", "terse", "odd", "fragile")
 """Kinds of names in which no name occurs twice."""
 
 
@@ -120,15 +122,23 @@ def _chains(name: str) -> st.SearchStrategy[tuple[str, ...]]:
 def budgets(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     """Limits in bytes that matter for these items. Shrinks towards one that holds them all.
 
-    Every sum of a run of items exactly, and a byte either side; the largest item, and a byte less; half a byte
-    more; one byte; half a MiB, as a float.
+    Every sum of a run of items exactly, and a byte or half a byte either side; the largest item, and a byte less; one
+    byte; half a MiB, as a float; and limits that do not fit into 32 bits.
     """
     sizes = [item.nbytes for item in items]
     sums = list(itertools.accumulate(sizes))
     runs = sorted({total for start in range(len(sizes)) for total in itertools.accumulate(sizes[start:])} - {0})
     exact = [total + off for total in (*sums[-1:], *runs, max(sizes, default=0)) for off in (0, 1, -1)]
     return st.sampled_from(
-        [1 << 30, *(size for size in exact if size > 0), 1, *(size + 0.5 for size in runs), 0.5 * 2**20]
+        [
+            1 << 30,
+            *(size for size in exact if size > 0),
+            1,
+            *(size + off for size in runs for off in (0.5, -0.5) if size > 1),
+            0.5 * 2**20,
+            1 << 31,
+            (1 << 32) + 1,
+        ]
     )
 
 

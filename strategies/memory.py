@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.strategies import content
 from bucketproof.strategies.plans import Lender, Shape
@@ -111,16 +112,35 @@ class Buffer:
 
     def __init__(self, nbytes: int, home: Home) -> None:
         self.raw = _ALLOCATE[home](nbytes)
-        self.start = self.raw.data_ptr()
-        self.end = self.start + nbytes
+        self.place = _place(self.raw)
+        """The addresses from its first byte to behind its last, as it is lent."""
+        self._other: StorageWeakRef | None = None
+        self._is_remote = home == "shared"
         self.lent_at: int | None = None
         self.touched = False
-        """Whether somebody else has written to what was lent."""
-        self._sealed = b""
+        """Whether somebody else has written to what was lent, or has told autograd that it has."""
+        self._sealed: tuple[bytes, int] = b"", 0
+
+    def lend(self) -> torch.Tensor:
+        """All of it, as a hand-over's memory: for one between processes, as another process has it."""
+        if not self._is_remote or not self.raw.numel():
+            return self.raw
+        # The lender has a mapping of its own, so that in this process nobody holds the memory but who it is lent to.
+        lent = torch.empty_like(self.raw).share_memory_()
+        storage = lent.untyped_storage()
+        mapped = torch.UntypedStorage._new_shared_fd_cpu(*storage._share_fd_cpu_())
+        self.raw = torch.empty(0, dtype=torch.uint8).set_(mapped)
+        self.place, self._other = _place(lent), StorageWeakRef(storage)
+        return lent
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it still lies where it was lent."""
+        return self._other is None or not self._other.expired()
 
     def seal(self) -> None:
         """Remember what is lent."""
-        self._sealed = self._bytes()
+        self._sealed = self._bytes(), version(self.raw)
 
     def _bytes(self) -> bytes:
         # Of a copy: memory that was exported to numpy is no longer to be resized, which a bucketer could see.
@@ -128,9 +148,18 @@ class Buffer:
 
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
-        self.touched |= self._sealed != self._bytes()
+        self.touched |= self._sealed != (self._bytes(), version(self.raw))
         content.poison(self.raw)
         self.lent_at = None
+
+
+def _place(raw: torch.Tensor) -> tuple[int, int]:
+    return raw.data_ptr(), raw.data_ptr() + raw.numel()
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often autograd has seen the tensor, or a view of it, written to. Inference tensors do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class Lending:
@@ -170,7 +199,7 @@ class Lending:
             self._overwrite(buffer)
         ring.append(buffer)
         buffer.lent_at = self._clock
-        return buffer.raw
+        return buffer.lend()
 
     def seal(self) -> None:
         """What was lent since the producer was advanced is now as it is handed over."""
@@ -229,10 +258,6 @@ def _inference(nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
-def _shared(nbytes: int) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(nbytes))
-
-
 def _mapped(nbytes: int) -> torch.Tensor:
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(nbytes)
@@ -242,6 +267,6 @@ def _mapped(nbytes: int) -> torch.Tensor:
 _ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
     "heap": _heap,
     "inference": _inference,
-    "shared": _shared,
+    "shared": _heap,  # see `Buffer.lend`
     "mapped": _mapped,
 }

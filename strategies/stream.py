@@ -11,7 +11,7 @@ import torch
 
 from bucketproof.strategies.custody import Custody
 from bucketproof.strategies.dtypes import DTYPES
-from bucketproof.strategies.memory import Buffer, Lending, Lent, Memory, Private, Through
+from bucketproof.strategies.memory import Buffer, Lending, Lent, Memory, Private, Through, version
 from bucketproof.strategies.plans import Item, Plan
 from bucketproof.strategies.provenances import LAYOUTS, OPS, PROVENANCES
 from bucketproof.strategies.provenances.registry import FIRST_OPS
@@ -76,7 +76,7 @@ class Stream:
             for lender in plan.lenders
         ]
         self._kept: dict[Hashable, Any] = {}
-        self._trainable: dict[Hashable, list[bool]] = {}
+        self._states: dict[Hashable, list[tuple[bool, int]]] = {}
 
     @property
     def buffers(self) -> Iterator[Buffer]:
@@ -112,8 +112,8 @@ class Stream:
         """What somebody else has done to the memory of lenders and sharers. Complete once it is finished."""
         if any(buffer.touched for buffer in self.buffers):
             yield "memory that was lent was written to"
-        if any(_trainable(self._kept[key]) != before for key, before in self._trainable.items()):
-            yield "requires_grad of a live parameter was changed"
+        if any(_state(self._kept[key]) != before for key, before in self._states.items()):
+            yield "requires_grad or the version counter of shared memory was changed"
 
     def let_go(self) -> None:
         """Drop all memory, as a producer does that is done."""
@@ -175,8 +175,10 @@ class Stream:
     def _seal(self) -> None:
         for lending in self._lendings:
             lending.seal()
-        for key, kept in self._kept.items():
-            self._trainable.setdefault(key, _trainable(kept))
+        for key, kept in reversed(self._kept.items()):
+            if key in self._states:
+                break  # what came before it is known, too
+            self._states[key] = _state(kept)
 
     def _advance(self) -> None:
         for lending in self._lendings:
@@ -227,8 +229,9 @@ class _AsyncIterator:
         raise StopAsyncIteration
 
 
-def _trainable(kept: Any) -> list[bool]:
-    return [each.requires_grad for each in kept.parameters()] if isinstance(kept, torch.nn.Module) else []
+def _state(kept: Any) -> list[tuple[bool, int]]:
+    tensors = kept.parameters() if isinstance(kept, torch.nn.Module) else [kept] if torch.is_tensor(kept) else []
+    return [(tensor.requires_grad, version(tensor)) for tensor in tensors]
 
 
 _ITERABLES: dict[str, Callable[[Iterator[Pair]], Any]] = {

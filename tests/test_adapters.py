@@ -54,8 +54,8 @@ def flagged(target: Target, plan: Plan) -> set[str]:
 
 
 def broken(run: Run) -> set[str]:
-    usual = (each for each in PROPERTIES.values() if "mixed" in each.campaigns and not each.unpromised(run.promises))
-    return {each.id for each in usual if list(each.judge(run))}
+    judged = (each for each in PROPERTIES.values() if not each.unpromised(run.promises))
+    return {each.id for each in judged if (each.custodies or "mixed" in each.campaigns) and list(each.judge(run))}
 
 
 def unpromised(target: Target) -> set[str]:

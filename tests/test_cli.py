@@ -99,7 +99,8 @@ def test_a_broken_promise_is_told_with_the_plan_and_the_steps(capsys: pytest.Cap
 
     out = capsys.readouterr().out
     assert out.startswith(f"FAIL ownership.no-copy[fresh]\n  {PROPERTIES['ownership.no-copy'].sentence}\n")
-    assert re.search(r"Smallest plan:\n    Plan\(", out)
+    assert re.search(r"Smallest stream:\n    - '", out)
+    assert re.search(r"The plan, as code:\n    Plan\(", out)
     assert "Step by step:\n     1. produced" in out
     assert "Traceback" not in out
     assert "hypothesis" not in out.lower()
@@ -146,7 +147,7 @@ def test_a_family_is_all_of_its_cells() -> None:
         ("check -n -1", "argument -n: there cannot be fewer processes than none"),
         ("check -n many", "argument -n: invalid"),
         ("check --unknown", "unrecognized arguments: --unknown"),
-        ("list sorrows", "argument {targets,properties,provenances}: invalid choice: 'sorrows'"),
+        ("list sorrows", "argument {targets,properties,provenances,faults}: invalid choice: 'sorrows'"),
         ("", "the following arguments are required: COMMAND"),
     ],
 )

@@ -162,8 +162,7 @@ def is_lent(plan: Plan) -> None:
 def lies_in_a_buffer(tensor: torch.Tensor, stream: Stream) -> None:
     if where := addresses(tensor):
         first, last = min(where), max(where) + tensor.itemsize
-        raws = [buffer.raw for buffer in stream.buffers]
-        assert any(raw.data_ptr() <= first and last <= raw.data_ptr() + raw.nbytes for raw in raws)
+        assert any(start <= first and last <= end for start, end in (buffer.place for buffer in stream.buffers))
 
 
 def is_overwritten_with(stream: Stream, tensor: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 
@@ -147,7 +148,7 @@ def test_what_is_no_bucket_is_told_with_its_number(bucket, found, lazily):
 def test_mappings_and_other_sequences_are_buckets():
     def mixed(weights, limit):
         for number, bucket in enumerate(get_named_tensor_buckets_sync(weights, limit)):
-            yield (dict, tuple, iter)[number](bucket)
+            yield (dict, tuple, deque)[number](bucket)
 
     assert run_of(mixed).intact
 

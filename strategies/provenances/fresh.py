@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bucketproof.strategies.custody import Custody
-from bucketproof.strategies.dtypes import ARITHMETIC, PICKLED
+from bucketproof.strategies.dtypes import ARITHMETIC, DIFFERENTIABLE, PICKLED
 from bucketproof.strategies.memory import Memory
 from bucketproof.strategies.plans import Shape
 from bucketproof.strategies.provenances.registry import provenance
@@ -49,6 +49,14 @@ def stack(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
 def cat(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The result of a `cat`."""
     return torch.cat(memory.fresh(shape, dtype).split(1))
+
+
+@provenance("trained-parameter", Custody.OWNED, dtypes=DIFFERENTIABLE)
+def trained_parameter(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """A parameter that has a gradient, of a module that was dropped."""
+    parameter = torch.nn.Parameter(memory.fresh(shape, dtype))
+    parameter.grad = memory.fresh(shape, dtype)
+    return parameter
 
 
 @provenance("arithmetic", Custody.OWNED, dtypes=ARITHMETIC)

@@ -1,0 +1,16 @@
+"""A sync that was completed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bucketproof.repro.parts.slots import buckets, consumed, weights
+
+
+def before(bucketer: Any) -> None:
+    """A sync that is completed."""
+    try:
+        for bucket in buckets(bucketer, weights()):
+            consumed(bucket)
+    except Exception:
+        pass

@@ -1,0 +1,129 @@
+"""How a script comes by what it judges."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from bucketproof.properties import Target
+from bucketproof.reference import released
+from bucketproof.reference.faults import FAULTS
+from bucketproof.repro.linker import Unwritable
+from bucketproof.request import COMPACTION
+from bucketproof.targets import BUILT_IN
+
+_REFERENCE = "bucketproof.reference"
+_PACKERS = {"aligned-packer": ("pack_aligned", "unpack_aligned")}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is judged, as code."""
+
+    lines: tuple[str, ...]
+    """Statements that return it, where nothing is named on the command line."""
+    other: str
+    """The expression for what is named there."""
+    usage: str
+    """What can be named there."""
+
+
+def subject(target: Target, spec: str, *, in_parts: bool = False) -> Subject:
+    """Of a target, which was named so; `in_parts`, of a packer as its functions. Raises `Unwritable`."""
+    if in_parts or _is_packer(spec):
+        return _packer(target, spec, in_parts=in_parts)
+    if spec.startswith(COMPACTION):
+        loaded = subject(target, spec.removeprefix(COMPACTION))
+        lines = (*loaded.lines[:-1], f"return compacting({loaded.lines[-1].removeprefix('return ')})")
+        return Subject(lines, "compacting(load(arguments[0]))", loaded.usage)
+    return Subject((*_lines(spec or _found(target.call)),), "load(arguments[0])", "package.module:attribute")
+
+
+def _lines(spec: str) -> Iterator[str]:
+    if spec in FAULTS:
+        yield "from bucketproof.reference.faults import FAULTS"
+        yield ""
+        yield f"return FAULTS[{spec!r}].call"
+    elif spec in BUILT_IN:
+        yield f"return load({f'{_REFERENCE}:{BUILT_IN[spec]}'!r})"
+    elif released.is_spec(spec):
+        yield "# It is taken from the wheel that it was published in, which is fetched once."
+        yield "from bucketproof.reference import released"
+        yield ""
+        yield f"return released.load({spec!r}).call"
+    else:
+        yield f"return load({spec!r})"
+
+
+def _is_packer(spec: str) -> bool:
+    return spec in _PACKERS or (spec in FAULTS and FAULTS[spec].unpack is not None)
+
+
+def _packer(target: Target, spec: str, *, in_parts: bool) -> Subject:
+    lines = [*_halves(target, spec)]
+    others = "load(arguments[0]), load(arguments[1])"
+    if in_parts:
+        return Subject((*lines[:-1], f"return {lines[-1]}"), others, "package.module:pack package.module:unpack")
+    return Subject(
+        (*lines[:-1], f"return packing({lines[-1]})"), f"packing({others})", "package.module:pack package.module:unpack"
+    )
+
+
+def _halves(target: Target, spec: str) -> Iterator[str]:
+    """Statements, and the last one an expression: the packer's functions, with one for its metadata if it has one."""
+    if spec in FAULTS:
+        yield "from bucketproof.reference.faults import FAULTS"
+        yield ""
+        yield f"fault = FAULTS[{spec!r}]"
+        yield "fault.call, fault.unpack" + (", fault.entries" if FAULTS[spec].entries else "")
+    elif spec in _PACKERS:
+        yield ", ".join(f"load({f'{_REFERENCE}:{half}'!r})" for half in _PACKERS[spec])
+    else:
+        trip = _trip(target.call)
+        place = spec.rpartition(":")[0]
+        halves = [
+            trip.pack,
+            trip.unpack,
+            *([] if trip.entries.__module__.startswith("bucketproof.") else [trip.entries]),
+        ]
+        yield ", ".join(f"load({_beside(place, half)!r})" for half in halves)
+
+
+def _trip(call: Callable[..., Any]) -> Any:
+    """What an adapter for packers calls."""
+    found = inspect.getclosurevars(call).nonlocals.get("trip")
+    if found is None:
+        raise Unwritable("it is not to be seen what packs and what unpacks")
+    return found
+
+
+def _beside(place: str, function: Callable[..., Any]) -> str:
+    """The name of a function that a target is made of: of the file that the target is in, or of a module."""
+    name, where = _qualified(function), getattr(function, "__module__", "")
+    if place.endswith(".py") and where.startswith("_bucketproof_target_"):
+        return f"{place}:{name}"
+    return _found(function)
+
+
+def _found(call: Callable[..., Any]) -> str:
+    """The name by which a callable can be imported. Raises `Unwritable`."""
+    name, where = _qualified(call), getattr(call, "__module__", "")
+    try:
+        found = operator.attrgetter(name)(sys.modules.get(where) or import_module(where))
+    except (ImportError, AttributeError, ValueError):
+        found = None
+    if found is not call or where == "__main__":
+        raise Unwritable(f"{name} cannot be imported by that name")
+    return f"{where}:{name}"
+
+
+def _qualified(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name:
+        raise Unwritable(f"{function!r} has no name to import it by")
+    return str(name)

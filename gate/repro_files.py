@@ -1,0 +1,58 @@
+"""Reproduction scripts as files: one for each failing cell that has one. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bucketproof.output import destination
+from bucketproof.request import BadRequest
+from bucketproof.verdict import Verdict
+
+
+@contextmanager
+def folder(path: str | None) -> Iterator[Callable[[Verdict], str]]:
+    """A function that writes a verdict's scripts, and says so in a line; without a path, one that does nothing.
+
+    Raises `BadRequest` at once if it could not write. What is in the folder already is left there, but for scripts of
+    the same cells.
+    """
+    if path is None:
+        yield lambda verdict: ""
+        return
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except FileExistsError:
+        raise BadRequest(f"{path} is a file: name the folder that scripts are to be written into") from None
+    except OSError as error:
+        raise BadRequest(f"no script can be written into {path}: {error.strerror}") from None
+    yield lambda verdict: _write(verdict, Path(path))
+
+
+def _write(verdict: Verdict, into: Path) -> str:
+    scripts = {cell.cell: cell.failure.script for cell in verdict.cells if cell.failure and cell.failure.script}
+    for cell, name in file_names(scripts).items():
+        with destination(str(into / name)) as write:
+            write(scripts[cell])
+    lacking = [cell.cell for cell in verdict.cells if cell.status == "fail" and cell.cell not in scripts]
+    said = f"{into} has a script for each of {len(scripts)} failing cells"
+    return f"{said}, and none for {', '.join(lacking)}.\n" if lacking else f"{said}.\n"
+
+
+def file_names(cells: Mapping[str, object]) -> dict[str, str]:
+    """A file name for each cell, which any file system takes: `aliasing.survives-overwrite-detach.py`."""
+    names: dict[str, str] = {}
+    for cell in cells:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", cell).strip("-.")
+        taken = {each.lower() for each in names.values()}
+        number = next(i for i in range(1, len(cells) + 1) if _numbered(name, i).lower() not in taken)
+        names[cell] = _numbered(name, number)
+    return names
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name}.py" if number == 1 else f"{name}-{number}.py"
