@@ -23,7 +23,7 @@ from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, wat
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.payload import Unpacked
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
-from bucketproof.properties.surroundings import changed, changed_in_the_end, surroundings
+from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
 from bucketproof.strategies.memory import Buffer
@@ -207,8 +207,6 @@ class Consumer:
         """Let every lender write, read the buckets once more, and see what outlives the producer."""
         self._read_again("end", self._held)
         self.stream.finish()
-        late = changed_in_the_end(self._surroundings)
-        self.run.traces.extend(f"{each} changed during the run" for each in late)
         self.run.traces.extend(self.stream.disturbed())
         self.run.traces.extend(self._rewritten())
         self._read_again("overwritten", self._held)

@@ -39,10 +39,12 @@ def execute(target: Target, plan: Plan) -> Run:
 def execute_together(target: Target, *plans: Plan) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
     runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]
-    with undisturbed(), _quiet():
+    with undisturbed() as disturbed, _quiet():
         _carry_out(target, runs)
         if any(run.alive() for run in runs):
             gc.collect()  # what only a cycle held is not kept
+    for run in runs:
+        run.traces.extend(f"{each}: not as before after the run" for each in disturbed)
     return runs
 
 

@@ -31,7 +31,7 @@ _READ_AT_THE_END: dict[str, Callable[[], Any]] = {
     "numpy's random state": lambda: pickle.dumps(np.random.get_state()),
     "environment variables": lambda: dict(os.environ),
 }
-"""What takes longer to read than all of the others."""
+"""What takes longer to read than all of the others, and is looked at once."""
 
 
 _WRITTEN: dict[str, Callable[[Any], object]] = {
@@ -57,32 +57,29 @@ def _restore(before: dict[str, str]) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Whatever is done in here, the process is as before afterwards.
+def undisturbed() -> Iterator[list[str]]:
+    """Whatever is done in here, the process is as before afterwards. The names of what was not are in the list then.
 
     The random states in here are new ones: to seed them with what they were seeded with before is a change, too.
     """
-    before = surroundings()
+    before = {**surroundings(), **{name: read() for name, read in _READ_AT_THE_END.items()}}
     random.random()
     torch.rand(())
+    found: list[str] = []
     try:
-        yield
+        yield found
     finally:
-        for name in (*changed(before), *changed_in_the_end(before)):
+        found += [name for name, read in _READ_AT_THE_END.items() if read() != before[name]]
+        for name in (*changed(before), *found):
             if name in _WRITTEN:
                 _WRITTEN[name](before[name])
 
 
 def surroundings() -> dict[str, Any]:
-    """All of it, by name."""
-    return {name: read() for name, read in (*_READ.items(), *_READ_AT_THE_END.items())}
+    """All of it that is quickly read, by name."""
+    return {name: read() for name, read in _READ.items()}
 
 
 def changed(before: dict[str, Any]) -> list[str]:
     """The names of what is no longer as it was."""
     return [name for name, read in _READ.items() if read() != before[name]]
-
-
-def changed_in_the_end(before: dict[str, Any]) -> list[str]:
-    """The same, of what is looked at once, when all is over."""
-    return [name for name, read in _READ_AT_THE_END.items() if read() != before[name]]

@@ -81,9 +81,9 @@ def test_the_command_writes_the_matrix_and_the_page(tmp_path, capsys) -> None:
 
 def test_a_fault_that_nobody_knows_is_refused_in_one_line(capsys) -> None:
     assert main(["zoo", "lets-nan-passs", "-n0"]) == 2
-    assert capsys.readouterr().err == (
-        "bucketproof: no fault 'lets-nan-passs'; did you mean 'lets-nan-pass'? See: bucketproof list faults\n"
-    )
+    said = capsys.readouterr().err
+    assert said.startswith("bucketproof: no fault 'lets-nan-passs'; did you mean 'lets-nan-pass'")
+    assert said.endswith("? See: bucketproof list faults\n")
 
 
 def test_a_matrix_in_which_one_is_missed_fails() -> None:

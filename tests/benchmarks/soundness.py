@@ -9,9 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections import Counter, defaultdict
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache
 
-from bucketproof.properties import PROFILES, cells, judge, judging
+from bucketproof.properties import PROFILES, Profile, Promises, cells, judge, judging
+from bucketproof.strategies import Plan
 from bucketproof.targets import resolve
 
 VARIANTS = (
@@ -38,9 +40,21 @@ def judged(work: tuple[str, int]) -> tuple[str, int, Counter[str], list[str], in
 
 
 def all_judged(seed: int) -> list[tuple[str, int, Counter[str], list[str], int]]:
-    """The verdicts on all variants. Those that promise the same are judged on the same plans, drawn once."""
-    judging.drawn = lru_cache(maxsize=None)(judging.drawn)  # type: ignore[assignment]
+    """The verdicts on all variants. Those whose promises have no bearing on what is drawn share it."""
+    judging.drawn = shared(judging.drawn)
     return [judged((name, seed)) for name in VARIANTS]
+
+
+def shared(draw: Callable[..., tuple[Plan, ...]]) -> Callable[..., tuple[Plan, ...]]:
+    @cache
+    def drawn_once(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
+        return draw(campaign, promises, profile, seed)
+
+    def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
+        # See `drawn_for`: nothing else that the variants promise is looked at there.
+        return drawn_once(campaign, Promises(retention=promises.retention), profile, seed)
+
+    return drawn
 
 
 def main() -> None:
