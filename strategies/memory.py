@@ -126,9 +126,10 @@ class Buffer:
         if not self._is_remote or not self.raw.numel():
             return self.raw
         # The lender has a mapping of its own, so that in this process nobody holds the memory but who it is lent to.
-        lent = torch.empty_like(self.raw).share_memory_()
+        lent: torch.Tensor = torch.empty_like(self.raw).share_memory_()
         storage = lent.untyped_storage()
-        mapped = torch.UntypedStorage._new_shared_fd_cpu(*storage._share_fd_cpu_())
+        handle = storage._share_fd_cpu_()
+        mapped = torch.UntypedStorage._new_shared_fd_cpu(*handle)  # type: ignore[attr-defined]
         self.raw = torch.empty(0, dtype=torch.uint8).set_(mapped)
         self.place, self._other = _place(lent), StorageWeakRef(storage)
         return lent

@@ -17,6 +17,8 @@ def places(setting: Setting) -> dict[str, Place]:
     """Where each name has its definition."""
     found = {name: f"{PARTS}.{part}" for part, names in _parts(setting) for name in names}
     found |= dict.fromkeys(_OF_CHECKS.intersection(setting.check), f"{CHECKS}.{setting.attempt.check}")
+    if setting.attempt.nans:
+        found["write"] = "bucketproof.strategies.content"
     return {name: Place(where, name) for name, where in found.items()}
 
 
@@ -29,11 +31,11 @@ def _parts(setting: Setting) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "memory", ("Memory", "Padded", "Shared", "Lent", "Between", "Mapped", "Through", "booleans", "finite")
     yield "memory", ("overwrite", "BUFFERS", "KEPT")
     yield "inference", ("Inference", *(("overwrite",) if setting.has_home("inference") else ()))
-    yield "nans" if setting.attempt.nans else "plain", ("write",)
+    yield "plain", ("write",)
     yield "producing", ("OneByOne", "AwaitedOneByOne", "arriving", "hand_over")
     yield _producer(setting), ("hand_over",)
     yield "waiting" if setting.waits else "plainly", ("step", "close", "tasks_left")
-    yield "seeing", ("pairs", "difference", "differences", "promised")
+    yield "seeing", ("pairs", "difference", "differences", "promised", "addresses", "overlap")
     yield "plain_bits" if all(map(_has_plain_bits, setting.items)) else "any_bits", ("bits",)
     yield from _ending(setting)
     yield "clearing", ("consumed", *(() if "note_whose" in setting.check else ("note_whose",)))

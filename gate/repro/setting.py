@@ -62,7 +62,7 @@ class Attempt:
     bits: bool = True
     """Whether bits are compared, where it is seen what arrives."""
     nans: bool = False
-    """Whether some numbers are none."""
+    """Whether content is that of the suite, with numbers that are none, and others that are easily changed."""
 
 
 @dataclass(frozen=True)

@@ -172,16 +172,3 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
     yield from (each.get_name() for each in table.get_symbols() if each.is_referenced() and (top or each.is_global()))
     for child in table.get_children():
         yield from _globals(child)
-
-
-def without_idle_pass(text: str) -> str:
-    """The text without each `pass` that stands beside other statements."""
-    bodies = [getattr(node, name, []) for node in ast.walk(ast.parse(text)) for name in ("body", "orelse", "finalbody")]
-    idle = {
-        each.lineno
-        for body in bodies
-        if isinstance(body, list) and len(body) > 1
-        for each in body
-        if isinstance(each, ast.Pass)
-    }
-    return "\n".join(line for number, line in enumerate(text.split("\n"), 1) if number not in idle)

@@ -107,6 +107,7 @@ def _functions(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "is_over", _is_over(setting)
     yield "is_shared", _IS_SHARED.format(members="members[:-1]" if promises.bound == "soft" else "members")
     yield "is_contiguous", _IS_CONTIGUOUS if promises.layout == "contiguous" else _IS_ANYHOW
+    yield "is_whole", _IS_WHOLE if promises.padding is None else _IS_PACKED
     yield "needed", _needed(setting)
     yield "largest", _LARGEST_CAST if setting.casts else _LARGEST
     yield "in_order", _IN_ORDER if promises.order == "kept" else _IN_ANY_ORDER
@@ -181,6 +182,12 @@ _IS_CONTIGUOUS = """def is_contiguous(tensor):
     return tensor.is_contiguous()"""
 _IS_ANYHOW = '''def is_contiguous(tensor):
     """It need not be."""
+    return True'''
+_IS_WHOLE = '''def is_whole(tensor):
+    """Whether its storage holds nothing else."""
+    return tensor.untyped_storage().nbytes() <= tensor.nbytes'''
+_IS_PACKED = '''def is_whole(tensor):
+    """What is packed is sent together."""
     return True'''
 _LARGEST = """def largest(tensor):
     return tensor.nbytes"""

@@ -10,7 +10,6 @@ from bucketproof.repro.asynchrony import Waiting, called
 from bucketproof.repro.choice import places
 from bucketproof.repro.linker import Linked, Linker, Place, imported
 from bucketproof.repro.setting import CHECKS, Setting
-from bucketproof.repro.source import without_idle_pass
 from bucketproof.repro.streams import Streams
 from bucketproof.repro.subjects import Subject
 from bucketproof.repro.words import consuming, function, words
@@ -55,8 +54,7 @@ def _main(setting: Setting) -> str:
 
 def _simplified(setting: Setting) -> Callable[[str], str]:
     """To leave out of a definition what makes no difference in this script."""
-    lines = consuming(setting)
-    inline = None if setting.clears or len(lines) > 1 else (lines or ["pass"])[0]
+    consumed = _consumed(setting)
     judges_all = len(setting.case.judged) == len(setting.case.plan.items)
     records = f"set_grad_enabled({setting.plan.grad_mode == 'enabled'})"
 
@@ -69,11 +67,17 @@ def _simplified(setting: Setting) -> Callable[[str], str]:
             text = text.replace("    if name not in JUDGED:\n        return\n", "")
         if not setting.promises.padding:
             text = re.sub(r" \+ PADDING( \* len\(\w+\))?", "", text)
-        if inline:
-            text = without_idle_pass(re.sub(r"\bconsumed\(bucket\)(?=\n|$)", inline, text))
+        text = re.sub(r"(\n *)consumed\(bucket\)(\1del bucket)?(?=\n|$)", consumed, text)
         return text if setting.is_coroutine else called(text, waits=setting.waits)
 
     return simplify
+
+
+def _consumed(setting: Setting) -> str:
+    """What stands where a bucket is consumed, on each new line. Whoever drops one must not name it any longer."""
+    lines = consuming(setting)
+    line = r"\1consumed(bucket)" if setting.clears or len(lines) > 1 else "".join(rf"\1{line}" for line in lines)
+    return line if setting.plan.consumer == "hold" else rf"{line}\1del bucket"
 
 
 # What a reader wants to know first comes first: the stream, what must hold of it, and then what these are made of.

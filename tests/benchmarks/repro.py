@@ -120,7 +120,7 @@ def judged(name: str) -> list[Outcome]:
 _SERVER = """
 import json, os, runpy, sys
 import torch
-import bucketproof.reference.faults
+import bucketproof.adapters, bucketproof.reference.faults
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -130,6 +130,7 @@ for line in sys.stdin:
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 2)
         os.dup2(1, 0)
+        os.chdir(os.path.dirname(sys.argv[0]))
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
         except SystemExit as ended:

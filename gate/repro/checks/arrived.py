@@ -22,8 +22,7 @@ def check(bucketer: Any) -> None:
         for bucket in buckets(bucketer, weights()):
             if bucket is iter(bucket):
                 raise Broken(f"a bucket is a {type(bucket).__name__}, which can be read but once")
-            for name, tensor in pairs(bucket):
-                receive(name, tensor)
+            receive(pairs(bucket))
             consumed(bucket)
     except Broken:
         raise
@@ -34,11 +33,11 @@ def check(bucketer: Any) -> None:
         raise Broken(f"{lost[0]!r} never arrived")
 
 
-def receive(name: str, tensor: torch.Tensor) -> None:
-    if name not in GIVEN:
-        raise Broken(f"{name!r} arrived, though it was not handed over or had arrived before")
-    given = GIVEN.pop(name)
-    if name not in JUDGED:
-        return
-    for line in differences(given, seen(tensor)):
-        raise Broken(f"{name!r} arrived with other {line}")
+def receive(members: list[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in members:
+        if name not in GIVEN:
+            raise Broken(f"{name!r} arrived, though it was not handed over or had arrived before")
+        given = GIVEN.pop(name)
+        for line in differences(given, seen(tensor)):
+            if name in JUDGED and line:
+                raise Broken(f"{name!r} arrived with other {line}")

@@ -21,10 +21,14 @@ def note(name: str, tensor: torch.Tensor) -> None:
 def check(bucketer: Any) -> None:
     """A weight that nobody else holds is delivered in the very memory that it was handed over in."""
     for bucket in buckets(bucketer, weights()):
-        for name, tensor in pairs(bucket):
-            if name in GIVEN and is_elsewhere(tensor, *GIVEN[name]):
-                raise Broken(f"{name!r} was copied, {tensor.nbytes} bytes, though nobody else holds its memory")
+        look(pairs(bucket))
         consumed(bucket)
+
+
+def look(members: list[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in members:
+        if name in GIVEN and is_elsewhere(tensor, *GIVEN[name]):
+            raise Broken(f"{name!r} was copied, {tensor.nbytes} bytes, though nobody else holds its memory")
 
 
 def is_elsewhere(tensor: torch.Tensor, place: int, storage: StorageWeakRef) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bucketproof.repro.parts.seeing import pairs
+from bucketproof.repro.parts.seeing import addresses, overlap, pairs
 from bucketproof.repro.parts.slots import JUDGED, Broken, buckets, consumed, weights
 
 GIVEN: list[range] = []  # addresses that lenders have lent
@@ -20,17 +20,11 @@ def note_whose(name: str, tensor: torch.Tensor, whose: str) -> None:
 def check(bucketer: Any) -> None:
     """No weight is delivered in memory that a lender may write."""
     for bucket in buckets(bucketer, weights()):
-        for name, tensor in pairs(bucket):
-            if name in JUDGED and any(overlap(addresses(tensor), lent) for lent in GIVEN):
-                raise Broken(f"{name!r} was delivered in the memory of a lender, which may write it")
+        look(pairs(bucket))
         consumed(bucket)
 
 
-def addresses(tensor: torch.Tensor) -> range:
-    """Those of its storage."""
-    storage = tensor.detach().untyped_storage()
-    return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-
-
-def overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)
+def look(members: list[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in members:
+        if name in JUDGED and any(overlap(addresses(tensor), lent) for lent in GIVEN):
+            raise Broken(f"{name!r} was delivered in the memory of a lender, which may write it")

@@ -41,6 +41,7 @@ def drop(members: list[tuple[str, torch.Tensor]]) -> None:
 
 def look_back() -> None:
     """The producer is advanced."""
-    gc.collect()
+    if not all(storage.expired() for storage in DROPPED.values()):
+        gc.collect()  # what only a cycle holds is not kept
     STALE.extend(name for name, storage in DROPPED.items() if not storage.expired())
     DROPPED.clear()

@@ -20,11 +20,15 @@ def check(bucketer: Any) -> None:
     """Each of several weights of one name arrives."""
     try:
         for bucket in buckets(bucketer, weights()):
-            for name, tensor in pairs(bucket):
-                if (name, seen(tensor)) in GIVEN:
-                    GIVEN.remove((name, seen(tensor)))
+            receive(pairs(bucket))
             consumed(bucket)
     except Exception as error:
         raise Broken(f"the bucketer refused them: {error!r}") from error
     for name, facts in GIVEN:
         raise Broken(f"a weight called {name!r} never arrived: {facts}")
+
+
+def receive(members: list[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in members:
+        if (name, seen(tensor)) in GIVEN:
+            GIVEN.remove((name, seen(tensor)))

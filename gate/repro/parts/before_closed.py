@@ -13,8 +13,9 @@ def before(bucketer: Any) -> None:
     try:
         for _ in range(STOP):
             bucket = step(run)
-            if bucket is not None:
-                consumed(bucket)
+            if bucket is None:
+                break
+            consumed(bucket)
             del bucket
         close(run)
     except Exception:

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from bucketproof.repro.parts.memory import POISON
 from bucketproof.repro.parts.seeing import pairs
 from bucketproof.repro.parts.slots import note
+from bucketproof.strategies.content import POISON
 
 OTHERS: list[int] = []  # memory that somebody else holds
 

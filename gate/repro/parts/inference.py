@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from bucketproof.repro.parts.memory import BUFFERS, POISON, Lent
+from bucketproof.repro.parts.memory import BUFFERS, Lent
+from bucketproof.strategies.content import POISON
 
 
 class Inference(Lent):

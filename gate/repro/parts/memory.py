@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from bucketproof.repro.parts.slots import write
+from bucketproof.strategies.content import POISON
 
 Build = Callable[[tuple[int, ...], torch.dtype, Any], torch.Tensor]
 Write = Callable[[torch.Tensor, torch.dtype, int], None]
-
-POISON = 0xA5  # what lenders write over their memory; no weight has this byte
 
 
 def content(nbytes: int, seed: int) -> torch.Tensor:
@@ -91,13 +90,16 @@ class Lent:
 
 
 class Between(Lent):
-    """The same, in memory that is shared between processes."""
+    """The same, in memory that another process has: the lender maps it on its own, and nobody else here holds it."""
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        if self.number not in BUFFERS:
-            storage = torch.UntypedStorage._new_shared(self.nbytes)
-            BUFFERS[self.number] = torch.empty(0, dtype=torch.uint8).set_(storage)
-        return super().take(shape, dtype)
+        lent: torch.Tensor = torch.empty(self.nbytes, dtype=torch.uint8).share_memory_()
+        handle = lent.untyped_storage()._share_fd_cpu_()
+        mapped = torch.UntypedStorage._new_shared_fd_cpu(*handle)  # type: ignore[attr-defined]
+        BUFFERS[self.number] = torch.empty(0, dtype=torch.uint8).set_(mapped)
+        raw = lent[: math.prod(shape) * dtype.itemsize]
+        self.write(raw, dtype, self.seed)
+        return raw.view(dtype).view(shape)
 
 
 class Mapped(Lent):

@@ -32,3 +32,14 @@ def differences(given: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 def promised(tensor: torch.Tensor) -> torch.Tensor:
     """A weight as it should arrive."""
     return tensor.detach().to(CAST)
+
+
+def addresses(tensor: torch.Tensor) -> range:
+    """Those of its storage."""
+    storage = tensor.detach().untyped_storage()
+    return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+
+
+def overlap(one: range, other: range) -> bool:
+    """Whether there is an address in both."""
+    return max(one.start, other.start) < min(one.stop, other.stop)

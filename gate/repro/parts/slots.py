@@ -142,3 +142,8 @@ def in_order(names: list[str]) -> list[str]:
 def bits(tensor: torch.Tensor) -> bytes:
     """The bytes of a tensor's elements, in order."""
     raise NotImplementedError
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a storage holds nothing but the tensor, if it has to."""
+    raise NotImplementedError
