@@ -36,6 +36,7 @@ _READ_AT_THE_END: dict[str, Callable[[], Any]] = {
 
 _WRITTEN: dict[str, Callable[[Any], object]] = {
     "grad mode": torch.set_grad_enabled,
+    "inference mode": lambda enabled: _GUARDS.append(torch._C._InferenceMode(enabled)),
     "default dtype": torch.set_default_dtype,
     "default device": lambda device: torch.set_default_device(None if device.type == "cpu" else device),
     "number of threads": torch.set_num_threads,
@@ -54,6 +55,10 @@ _WRITTEN: dict[str, Callable[[Any], object]] = {
 def _restore(before: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(before)
+
+
+_GUARDS: list[Any] = []
+"""What ends a mode that somebody else has left on, for as long as it is held."""
 
 
 @contextmanager

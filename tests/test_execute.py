@@ -393,3 +393,16 @@ def test_the_same_plan_gives_the_same_run(bucketer, iterable):
         (copy.index, copy.nbytes, copy.op) for copy in two.copies
     ]
     assert one.peaks == two.peaks
+
+
+def test_a_mode_that_a_target_leaves_on_is_told_and_ended():
+    guards = []
+
+    def leaves_inference_mode_on(weights, limit):
+        guards.append(torch._C._InferenceMode(True))
+        return get_named_tensor_buckets_sync(weights, limit)
+
+    run = run_of(leaves_inference_mode_on)
+    assert any("inference mode" in trace for trace in run.traces)
+    assert not torch.is_inference_mode_enabled()
+    assert torch.is_grad_enabled()

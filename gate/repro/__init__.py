@@ -66,16 +66,11 @@ def _head(cell: str, failure: Failure, target: Target, usage: str) -> Iterator[s
         f"{cell}, broken by {target.name}",
         "",
         *textwrap.wrap(failure.sentence, _WIDTH),
-        "",
         *textwrap.wrap(f"What happened: {failure.what}", _WIDTH),
         "",
-        "This needs torch and the bucketer alone. Run it where that can be loaded from, as in",
-        "",
-        "    python THIS_FILE",
-        f"    python THIS_FILE {usage}",
-        "",
-        "to judge the same bucketer again, or another one. It ends with 1 if it happens,",
-        "with 0 if it does not, and with 2 if that cannot be said.",
+        f"To be run where the bucketer can be loaded: python THIS_FILE [{usage}]",
+        "It judges that bucketer again, or the one that is named. It ends with 1 if it happens, with 0",
+        "if it does not, and with 2 if that cannot be said. It needs torch and the bucketer alone.",
     ]
     return (f"# {_printable(line)}".rstrip() for line in lines)
 

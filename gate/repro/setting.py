@@ -30,12 +30,8 @@ class Case:
     hangs: bool = False
     """Whether what has happened is that it did not end."""
 
-    @property
-    def judged(self) -> tuple[Item, ...]:
-        """The items that it is about."""
-        return tuple(item for item in self.plan.items if self._concerns(item))
-
-    def _concerns(self, item: Item) -> bool:
+    def concerns(self, item: Item) -> bool:
+        """Whether it is about this item."""
         custodies = PROPERTIES[self.broken].custodies if self.broken in PROPERTIES else ()
         is_one = self.provenance in (None, item.provenance)
         return is_one and (not custodies or PROVENANCES[item.provenance].custody in custodies)
@@ -91,6 +87,11 @@ class Setting:
     def items(self) -> tuple[Item, ...]:
         """Those of all streams."""
         return self.plan.items + (self.elsewhere.items if self.elsewhere else ())
+
+    @property
+    def judged(self) -> tuple[Item, ...]:
+        """The items that it is about."""
+        return tuple(filter(self.case.concerns, self.plan.items))
 
     @property
     def promises(self) -> Promises:

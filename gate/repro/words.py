@@ -11,6 +11,7 @@ from bucketproof.properties.boundaries import _groups, first_fit
 from bucketproof.repro.schedule import at_boundaries, is_patient
 from bucketproof.repro.setting import Setting
 from bucketproof.strategies import PROVENANCES, Custody
+from bucketproof.strategies.content import POISON
 
 
 def words(setting: Setting) -> dict[str, str]:
@@ -60,7 +61,9 @@ def _constants(setting: Setting) -> Iterator[tuple[str, str]]:
 def _values(setting: Setting) -> Iterator[tuple[str, object]]:
     plan, promises = setting.plan, setting.promises
     yield "LIMIT", number(plan.bucket_bytes)
-    yield "JUDGED", list(dict.fromkeys(item.name for item in setting.case.judged))
+    if not setting.attempt.nans:  # else it comes with the content of the suite
+        yield "POISON", f"{POISON:#x}"
+    yield "JUDGED", list(dict.fromkeys(item.name for item in setting.judged))
     yield "HELD", []
     yield "DELIVERED", []
     yield "STOP", _stop(setting)
@@ -74,6 +77,7 @@ def _values(setting: Setting) -> Iterator[tuple[str, object]]:
 
 _COMMENTS = {
     "LIMIT": "bytes of a bucket",
+    "POISON": "the byte that lenders write over their memory; no weight has it",
     "JUDGED": "the weights that this is about",
     "HELD": "buckets, each with its members",
     "DELIVERED": "names",

@@ -55,7 +55,7 @@ def _main(setting: Setting) -> str:
 def _simplified(setting: Setting) -> Callable[[str], str]:
     """To leave out of a definition what makes no difference in this script."""
     consumed = _consumed(setting)
-    judges_all = len(setting.case.judged) == len(setting.case.plan.items)
+    judges_all = len(setting.judged) == len(setting.plan.items)
     records = f"set_grad_enabled({setting.plan.grad_mode == 'enabled'})"
 
     def simplify(text: str) -> str:

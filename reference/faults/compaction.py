@@ -12,6 +12,7 @@ from bucketproof.reference.faults.loop import (
     Stream,
     async_buckets,
     buckets,
+    closes_its_stream,
     copied,
     emptied,
     fills_its_storage,
@@ -140,6 +141,7 @@ def keeps_stacks(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @fault("aliasing.survives-overwrite", exposed_by="a lent tensor under a name that says it is fused")
+@closes_its_stream
 def knows_fused_weights_by_their_name(weights: Stream, limit: float) -> Buckets:
     """Takes a weight that is called fused for the result of a concatenation."""
     named = ((name, _kept_if("gate_up_proj" in name, tensor)) for name, tensor in weights)

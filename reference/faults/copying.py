@@ -11,6 +11,7 @@ from bucketproof.reference.faults.loop import (
     Stream,
     bits,
     buckets,
+    closes_its_stream,
     emptied,
     fills_its_storage,
     fit,
@@ -122,6 +123,7 @@ def _added(bucket: Bucket, item: NamedTensor, limit: float) -> Buckets:
 
 
 @fault("aliasing.survives-overwrite", exposed_by="a lent tensor that finds no room in the open bucket")
+@closes_its_stream
 def copies_only_what_finds_room(weights: Stream, limit: float) -> Buckets:
     """Copies what joins a bucket, and what begins one only when that is full."""
 
