@@ -72,11 +72,13 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    with reports(options, options.verdict) as publish:
+    with reports(options, options.verdict) as publish, folder(options.repro) as put:
         verdict = read(options.verdict)
         publish(verdict)
-    if not any(getattr(options, name) for name in FORMATS):
-        _print(render(verdict, _style(sys.stdout)))
+        told = put(verdict)
+    if not (told or any(getattr(options, name) for name in FORMATS)):
+        told = render(verdict, _style(sys.stdout))
+    _print(told)
     return 0
 
 
@@ -182,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("new", metavar="NEW", help="a later one")
     report = _add(commands, "report", _report, "show a verdict that was kept, or write reports of it")
     report.add_argument("verdict", metavar="VERDICT", help="a verdict, as `bucketproof check --json` writes it")
-    add_options(report)
+    _add_reports(report)
     what = _add(commands, "list", _list, "say what there is")
     what.add_argument("what", choices=LISTS, metavar="{" + ",".join(LISTS) + "}")
     return parser
@@ -219,8 +221,12 @@ def _add_check(commands: Any) -> None:
         help="count a failing SHOULD, and a cell that is listed as known and passes",
     )
     check.add_argument("--json", metavar="F", help="write the verdict to this file")
-    check.add_argument("--repro", metavar="DIR", help="write a script for each failing cell into this folder")
-    add_options(check)
+    _add_reports(check)
+
+
+def _add_reports(command: Any) -> None:
+    add_options(command)
+    command.add_argument("--repro", metavar="DIR", help="write a script for each failing cell into this folder")
 
 
 def _add_zoo(commands: Any) -> None:

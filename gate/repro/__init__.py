@@ -19,7 +19,7 @@ from bucketproof.repro.attempts import attempts
 from bucketproof.repro.linker import Unwritable
 from bucketproof.repro.setting import Case, Setting
 from bucketproof.repro.subjects import subject
-from bucketproof.repro.trying import shows
+from bucketproof.repro.trying import hangs, shows
 from bucketproof.repro.writing import write
 from bucketproof.strategies import PROVENANCES, Item, Lender, Plan
 
@@ -46,7 +46,7 @@ def script(cell: str, failure: Failure, target: Target, spec: str) -> str:
             text = write(Setting(case, attempt), judged, [*_head(cell, failure, target, judged.usage)])
         except (Unwritable, OSError):  # there may be no source
             continue
-        if case.hangs or shows(text, None if case.in_parts else target.call):
+        if hangs(text) if case.hangs else shows(text, None if case.in_parts else target.call):
             return text
         if time.perf_counter() - started > SECONDS:
             break  # the bucketer takes its time, as it will in all other attempts

@@ -38,7 +38,9 @@ def _parts(setting: Setting) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "seeing", ("pairs", "difference", "differences", "promised", "addresses", "overlap")
     yield "plain_bits" if all(map(_has_plain_bits, setting.items)) else "any_bits", ("bits",)
     yield from _ending(setting)
-    yield "clearing", ("consumed", *(() if "note_whose" in setting.check else ("note_whose",)))
+    yield "clearing", ("consumed", "note_whose")
+    if setting.attempt.counted:
+        yield "births", ("note_whose",)
     yield "metadata", ("described", "offsets", "payload_bytes")
     yield "loop", ("greedy", "packing", "compacting")
     yield "loading", ("load",)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +25,23 @@ _TRIES = 2
 def shows(text: str, bucketer: Any) -> bool:
     """Whether a script shows what it is about, of this bucketer; for None, of what it loads itself."""
     return any(run(text, bucketer) == 1 for _ in range(_TRIES))
+
+
+def hangs(text: str) -> bool:
+    """Whether a script that waits for an end waits in vain, in a process of its own: in this one it would be lost."""
+    with tempfile.TemporaryDirectory(prefix="bucketproof-") as folder:
+        path = Path(folder, "script.py")
+        path.write_text(_PATIENCE.sub("SECONDS = 2", text), encoding="utf-8")
+        try:
+            ended = subprocess.run([sys.executable, str(path)], capture_output=True, timeout=_AT_MOST, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+    return ended.returncode == 1
+
+
+_PATIENCE = re.compile("^SECONDS = .*$", re.MULTILINE)
+_AT_MOST = 60.0
+"""Seconds for a process that is to end within two."""
 
 
 def run(text: str, bucketer: Any) -> int:

@@ -18,7 +18,8 @@ def note(name: str, tensor: torch.Tensor) -> None:
 
 def check(bucketer: Any) -> None:
     """Whoever closes the bucketer early closes the producer with it."""
-    run = buckets(bucketer, weights())
+    stream = weights()  # whoever relies on it to be let go of is seen
+    run = buckets(bucketer, stream)
     for _ in range(STOP):
         bucket = step(run)
         if bucket is None:
@@ -29,7 +30,6 @@ def check(bucketer: Any) -> None:
         close(run)
     except Exception as error:
         raise Broken(f"closing raised {error!r}") from error
-    del run
     if GIVEN and not CLOSED:
         raise Broken("the bucketer was closed, and the producer was not")
     if left := tasks_left():

@@ -15,7 +15,6 @@ CAST = torch.float32
 ERROR = BaseException()
 STOP = 0
 HELD: list[tuple[Any, list[tuple[str, torch.Tensor]]]] = []
-GIVEN: dict[str, Any] = {}
 
 
 class Broken(Exception):
@@ -75,11 +74,6 @@ def promised(tensor: torch.Tensor) -> torch.Tensor:
 
 def expected() -> list[list[str]]:
     """How the weights should lie in buckets."""
-    raise NotImplementedError
-
-
-def heap(nbytes: int) -> torch.Tensor:
-    """A new buffer."""
     raise NotImplementedError
 
 
