@@ -11,6 +11,7 @@ from bucketproof.properties import PROFILES, PROPERTIES, Cell, Promises, Target,
 from bucketproof.properties.promises import promises
 from bucketproof.reference import compact
 from bucketproof.reference import get_named_tensor_buckets_sync as sound
+from bucketproof.reference.faults.loop import closes_its_stream
 from bucketproof.reference.variants import copy_at_flush, copy_on_arrival, mapping_buckets
 
 SMOKE = PROFILES["smoke"]
@@ -136,6 +137,7 @@ def refuses_oversize(weights, limit):
     return sound(weights, limit, compaction=refusing(limit))
 
 
+@closes_its_stream
 def closes(weights, limit, *, is_full):
     """A bucketer with another bound: `is_full(used, size, limit)`, of the open bucket and the next item."""
     if not limit > 0:

@@ -337,8 +337,8 @@ def test_limits_are_the_sums_that_matter_and_those_beside_them():
     sizes = (4, 12, 20)
     drawn = set(drawn_from(budgets([Item("w", "fresh", shape=(size // 4,)) for size in sizes]), 1000))
     sums = {4, 12, 20, 16, 32, 36}
-    beside = {each + off for each in sums for off in (1, -1, 0.5)}
-    assert drawn == {*sums, *beside, 1, 1 << 30, 0.5 * 2**20}
+    beside = {each + off for each in sums for off in (1, -1, 0.5, -0.5)}
+    assert drawn == {*sums, *beside, 1, 1 << 30, 0.5 * 2**20, 1 << 31, (1 << 32) + 1}
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (0, 0)])
