@@ -125,7 +125,7 @@ def test_a_script_says_what_it_is_about_and_how_it_is_run(detached: Outcome) -> 
     assert detached.failure.what in head.replace("\n# ", " ")
     assert "It ends with 1" in head
     assert all(line.startswith("#") for line in head.splitlines() if line)
-    assert "yield hand_over('layers.0.weight', detach, (1,), torch.float32, Lent(0, 4, 0))" in text
+    assert 'yield hand_over("layers.0.weight", detach, (1,), torch.float32, Lent(0, 4, 0))' in text
     assert "A view through `.detach()`, as Megatron exporters yield parameters." in text
     assert len(text.splitlines()) < 180
     assert text == script_of(detached, resolve("base-guard"), "base-guard"), "the same each time"
@@ -135,7 +135,7 @@ def test_nothing_of_the_suite_is_imported_but_the_target(detached: Outcome) -> N
     text = script_of(detached, resolve("base-guard"), "base-guard")
 
     assert re.findall(r"bucketproof\S*", text[text.index("import") :]) == [
-        "bucketproof.reference:base_guard')",
+        'bucketproof.reference:base_guard")',
     ]
     assert "hypothesis" not in text.lower()
 
@@ -151,7 +151,7 @@ def test_names_and_messages_cannot_break_a_script() -> None:
 
     assert run(text, target.call) == 1
     assert run(text, get_named_tensor_buckets_sync) == 0
-    assert "'x' * 10000" in text
+    assert '"x" * 10000' in text
     assert all(line.startswith("#") for line in text[: text.index("\n\n")].split("\n"))
 
 
@@ -396,7 +396,7 @@ def test_a_script_needs_nobody_who_has_imported_torch_before(mine: Path) -> None
 
 def test_a_function_that_was_given_is_imported_by_its_own_name(detached: Outcome) -> None:
     text = script_of(detached, Target("mine", base_guard), "")
-    assert "load('bucketproof.reference.generations:base_guard')" in text
+    assert 'load("bucketproof.reference.generations:base_guard")' in text
     assert run(text, base_guard) == 1
 
 
@@ -408,7 +408,7 @@ def test_what_has_no_name_has_no_script(detached: Outcome) -> None:
 def test_a_packer_whose_functions_have_no_name_is_judged_as_a_bucketer_alone(mine: Path) -> None:
     mine.write_text(MINE.format(**BROKEN) + "\nnameless = packer(lambda named: pack(named), unpack)\n")
     target = resolve("mine.py:nameless")
-    assert "load('mine.py:nameless')" in script_of(
+    assert 'load("mine.py:nameless")' in script_of(
         failing(target, "values.conserved[fresh]"), target, "mine.py:nameless"
     )
     assert script_of(failing(target, "packing.round-trip"), target, "mine.py:nameless") == ""
@@ -593,6 +593,6 @@ def test_a_packer_is_named_by_its_halves() -> None:
     target = packer(pack_aligned, unpack_aligned)
     found = subject(target, "aligned-packer", in_parts=True)
     assert found.lines == (
-        "return load('bucketproof.reference:pack_aligned'), load('bucketproof.reference:unpack_aligned')",
+        'return load("bucketproof.reference:pack_aligned"), load("bucketproof.reference:unpack_aligned")',
     )
     assert Promises(padding=15).padding == target.promises.padding

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import resolve_name
 from typing import TypeGuard
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
@@ -37,14 +38,15 @@ class Module:
 @lru_cache(maxsize=64)
 def module(name: str) -> Module:
     """Read a module's source. Raises OSError if there is none."""
-    text = inspect.getsource(import_module(name))
+    found = import_module(name)
+    text = inspect.getsource(found)
     definitions: dict[str, str] = {}
     imports: dict[str, Import] = {}
     for node in ast.parse(text).body:
         if isinstance(node, Definition):
             definitions.update({each: _plain(text, node) for each in _names(node)})
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            imports.update(_imported(node))
+            imports.update(_imported(node, found.__package__))
     return Module(definitions, imports)
 
 
@@ -56,11 +58,12 @@ def _names(node: Definition) -> Iterator[str]:
         yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
+def _imported(node: ast.Import | ast.ImportFrom, package: str | None) -> Iterator[tuple[str, Import]]:
     for alias in node.names:
         name = alias.asname or alias.name.partition(".")[0]
         if isinstance(node, ast.ImportFrom):
-            yield name, Import(node.module or "", alias.name, alias.asname or "")
+            place = resolve_name("." * node.level + (node.module or ""), package)
+            yield name, Import(place, alias.name, alias.asname or "")
         else:
             yield name, Import(alias.name, alias=alias.asname or "")
 
@@ -172,3 +175,17 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
     yield from (each.get_name() for each in table.get_symbols() if each.is_referenced() and (top or each.is_global()))
     for child in table.get_children():
         yield from _globals(child)
+
+
+# Writing.
+
+
+def quoted(text: str) -> str:
+    """A string as code, in double quotes if that is no longer."""
+    code = repr(text)
+    return f'"{code[1:-1]}"' if code[0] == "'" and '"' not in code else code
+
+
+def listed(texts: Iterable[str]) -> str:
+    """A list of strings as code."""
+    return f"[{', '.join(map(quoted, texts))}]"

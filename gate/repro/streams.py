@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from bucketproof.repro.linker import Place, Unwritable
 from bucketproof.repro.schedule import Turn, schedule
-from bucketproof.repro.source import module
+from bucketproof.repro.source import module, quoted
 from bucketproof.strategies import LAYOUTS, PROVENANCES, Custody, Item, Plan
 from bucketproof.strategies.memory import Build
 from bucketproof.strategies.provenances.registry import FIRST_OPS, OPS
@@ -137,7 +137,7 @@ class _Body:
         turn = replace(turn, lent=None) if period and turn.lent == offset + period else turn
         yield self._memory(item, turn, number if period else str(item.seed))
         if self._options.mark:
-            yield repr(provenance.custody.value if self._options.mark == "whose" else self._options.mark)
+            yield quoted(provenance.custody.value if self._options.mark == "whose" else self._options.mark)
 
     def _memory(self, item: Item, turn: Turn, seed: str) -> str:
         provenance = PROVENANCES[item.provenance]
@@ -181,8 +181,8 @@ def _is_late(plan: Plan) -> bool:
 
 def _name(name: str) -> str:
     if len(name) > _LONG and len(set(name)) == 1:
-        return f"{name[0]!r} * {len(name)}"
-    return repr(name)
+        return f"{quoted(name[0])} * {len(name)}"
+    return quoted(name)
 
 
 def _period(items: Sequence[Item], turns: Sequence[Turn]) -> int:

@@ -14,6 +14,7 @@ from bucketproof.properties import Target
 from bucketproof.reference import released
 from bucketproof.reference.faults import FAULTS
 from bucketproof.repro.linker import Unwritable
+from bucketproof.repro.source import quoted
 from bucketproof.request import COMPACTION
 from bucketproof.targets import BUILT_IN
 
@@ -48,16 +49,16 @@ def _lines(spec: str) -> Iterator[str]:
     if spec in FAULTS:
         yield "from bucketproof.reference.faults import FAULTS"
         yield ""
-        yield f"return FAULTS[{spec!r}].call"
+        yield f"return FAULTS[{quoted(spec)}].call"
     elif spec in BUILT_IN:
-        yield f"return load({f'{_REFERENCE}:{BUILT_IN[spec]}'!r})"
+        yield f"return load({quoted(f'{_REFERENCE}:{BUILT_IN[spec]}')})"
     elif released.is_spec(spec):
         yield "# It is taken from the wheel that it was published in, which is fetched once."
         yield "from bucketproof.reference import released"
         yield ""
-        yield f"return released.load({spec!r}).call"
+        yield f"return released.load({quoted(spec)}).call"
     else:
-        yield f"return load({spec!r})"
+        yield f"return load({quoted(spec)})"
 
 
 def _is_packer(spec: str) -> bool:
@@ -79,10 +80,10 @@ def _halves(target: Target, spec: str) -> Iterator[str]:
     if spec in FAULTS:
         yield "from bucketproof.reference.faults import FAULTS"
         yield ""
-        yield f"fault = FAULTS[{spec!r}]"
+        yield f"fault = FAULTS[{quoted(spec)}]"
         yield "fault.call, fault.unpack" + (", fault.entries" if FAULTS[spec].entries else "")
     elif spec in _PACKERS:
-        yield ", ".join(f"load({f'{_REFERENCE}:{half}'!r})" for half in _PACKERS[spec])
+        yield ", ".join(f"load({quoted(f'{_REFERENCE}:{half}')})" for half in _PACKERS[spec])
     else:
         trip = _trip(target.call)
         place = spec.rpartition(":")[0]
@@ -91,7 +92,7 @@ def _halves(target: Target, spec: str) -> Iterator[str]:
             trip.unpack,
             *([] if trip.entries.__module__.startswith("bucketproof.") else [trip.entries]),
         ]
-        yield ", ".join(f"load({_beside(place, half)!r})" for half in halves)
+        yield ", ".join(f"load({quoted(_beside(place, half))})" for half in halves)
 
 
 def _trip(call: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ from bucketproof.properties import Run
 from bucketproof.properties.boundaries import _groups, first_fit
 from bucketproof.repro.schedule import at_boundaries, is_patient
 from bucketproof.repro.setting import Setting
+from bucketproof.repro.source import listed
 from bucketproof.strategies import PROVENANCES, Custody
 from bucketproof.strategies.content import POISON
 
@@ -54,8 +55,8 @@ def _overwriting(numbers: tuple[int, ...], *, patient: bool) -> Iterator[str]:
 
 
 def _constants(setting: Setting) -> Iterator[tuple[str, str]]:
-    values = {name: f"{name} = {value}" for name, value in _values(setting)}
-    return ((name, f"{text}  # {_COMMENTS[name]}" if name in _COMMENTS else text) for name, text in values.items())
+    comments = {**_COMMENTS, "STOP": _ENDS.get(setting.plan.ends, "weights before the producer fails")}
+    return ((name, f"{name} = {value}  # {comments[name]}") for name, value in _values(setting))
 
 
 def _values(setting: Setting) -> Iterator[tuple[str, object]]:
@@ -63,7 +64,7 @@ def _values(setting: Setting) -> Iterator[tuple[str, object]]:
     yield "LIMIT", number(plan.bucket_bytes)
     if not setting.attempt.nans:  # else it comes with the content of the suite
         yield "POISON", f"{POISON:#x}"
-    yield "JUDGED", list(dict.fromkeys(item.name for item in setting.judged))
+    yield "JUDGED", listed(dict.fromkeys(item.name for item in setting.judged))
     yield "HELD", []
     yield "DELIVERED", []
     yield "STOP", _stop(setting)
@@ -71,7 +72,7 @@ def _values(setting: Setting) -> Iterator[tuple[str, object]]:
     yield "LOOKAHEAD", promises.lookahead
     yield "CAST", f"torch.{promises.dtype}"
     yield "ERROR", f'{"ProducerExit" if plan.ends == "exit" else "RuntimeError"}("planned")'
-    yield "GROUPS", [tuple(present) for _, present in _groups(Run(plan, target=setting.case.target))]
+    yield "GROUPS", f"[{', '.join(listed(present) for _, present in _groups(Run(plan, target=setting.case.target)))}]"
     yield "BUFFER", number(0 if promises.copies == "when-needed" else min(plan.bucket_bytes, sum(setting.sizes())))
 
 
@@ -88,6 +89,9 @@ _COMMENTS = {
     "GROUPS": "weights that belong together",
     "BUFFER": "bytes that may be allocated, whatever is in the bucket",
 }
+
+
+_ENDS = {"close": "buckets after which the consumer closes", "cancel": "weights before the consumer is cancelled"}
 
 
 def _stop(setting: Setting) -> int:
@@ -167,7 +171,7 @@ def _expected(setting: Setting) -> str:
         doc = "What first-fit makes of these sizes."
         partition = first_fit(sizes, setting.plan.bucket_bytes, strict=setting.promises.bound == "strict")
     named = [[setting.plan.items[index].name for index in members if sizes[index]] for members in partition]
-    return function("expected()", [f'"""{doc}"""', f"return {[members for members in named if members]!r}"])
+    return function("expected()", [f'"""{doc}"""', f"return [{', '.join(listed(each) for each in named if each)}]"])
 
 
 def _fitting(sizes: list[int], limit: float) -> list[int]:

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from bucketproof.repro.parts.memory import BUFFERS, KEPT
-from bucketproof.repro.parts.slots import Broken, buckets, consumed, weights
+from bucketproof.repro.parts.slots import Broken, bits, buckets, consumed, weights
 
-GIVEN: dict[str, tuple[int, bytes]] = {}  # where the memory of others is, and what was in it
-STATES: dict[Any, tuple[bool, int]] = {}  # what torch knew of the tensors of others
+GIVEN: dict[str, tuple[int, bytes]] = {}  # where memory is that others hold to the end, and what was in it
+STATES: dict[Any, tuple[Any, ...]] = {}  # what the tensors of others were like
 
 
 def note_whose(name: str, tensor: torch.Tensor, whose: str) -> None:
     storage = tensor.untyped_storage()
-    if whose in ("lent", "shared"):
+    if whose == "shared":
         GIVEN[name] = storage.data_ptr(), ctypes.string_at(storage.data_ptr(), storage.nbytes())
     STATES.update({key: state(other) for key, other in others() if key not in STATES})
 
@@ -31,7 +31,7 @@ def check(bucketer: Any) -> None:
             raise Broken(f"somebody has written to the memory in which {name!r} was handed over, and others hold it")
     for key, other in others():
         if state(other) != STATES[key]:
-            raise Broken(f"requires_grad and version of another's tensor were {STATES[key]}, and are {state(other)}")
+            raise Broken("a tensor that others hold has other bytes, or another version, or requires grad otherwise")
 
 
 def others() -> Iterator[tuple[Any, torch.Tensor]]:
@@ -42,5 +42,5 @@ def others() -> Iterator[tuple[Any, torch.Tensor]]:
         yield from ((key, each) for each in held if isinstance(each, torch.Tensor))
 
 
-def state(tensor: torch.Tensor) -> tuple[bool, int]:
-    return tensor.requires_grad, 0 if tensor.is_inference() else tensor._version
+def state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.requires_grad, 0 if tensor.is_inference() else tensor._version, bits(tensor)
