@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def run(text: str, bucketer: Any) -> int:
         if bucketer is not None:
             script.bucketer = lambda arguments: bucketer  # type: ignore[attr-defined]
         code: int = script.main([])
+        gc.collect()  # a producer that only a cycle holds is closed while its script is still there
         vars(script).clear()
     return code
 
