@@ -125,7 +125,7 @@ def test_a_script_says_what_it_is_about_and_how_it_is_run(detached: Outcome) -> 
     assert detached.failure.what in head.replace("\n# ", " ")
     assert "It ends with 1" in head
     assert all(line.startswith("#") for line in head.splitlines() if line)
-    assert 'yield hand_over("layers.0.weight", detach, (1,), torch.float32, Lent(0, 4, 0))' in text
+    assert 'yield hand_over("layers.0.weight", detach, (1,), torch.float32, Lent(0, nbytes=4, seed=0))' in text
     assert "A view through `.detach()`, as Megatron exporters yield parameters." in text
     assert len(text.splitlines()) < 180
     assert text == script_of(detached, resolve("base-guard"), "base-guard"), "the same each time"

@@ -80,7 +80,7 @@ class _Body:
 
     def lines(self) -> Iterator[str]:
         plan, options = self._plan, self._options
-        yield '"""The producer."""'
+        yield '"""The producer."""' if options.name == "weights" else '"""The other producer."""'
         finally_ = [*([options.finally_] if options.finally_ else []), *(["raise ERROR"] if _is_late(plan) else [])]
         body = [*self._statements()]
         if not finally_:
@@ -141,11 +141,11 @@ class _Body:
 
     def _memory(self, item: Item, turn: Turn, seed: str) -> str:
         provenance = PROVENANCES[item.provenance]
-        arguments = [seed, *self._ink(item)]
+        arguments = [f"seed={seed}", *self._ink(item)]
         if provenance.custody is Custody.LENT:
             if not turn.nbytes and turn.lent is None:
                 raise Unwritable(f"{item.provenance} takes no memory of its lender")
-            arguments = [seed if turn.lent is None else str(turn.lent), str(turn.nbytes), *arguments]
+            arguments = [seed if turn.lent is None else str(turn.lent), f"nbytes={turn.nbytes}", *arguments]
             memory = f"{_HOMES[provenance.home]}({', '.join(arguments)})"
         else:
             memory = f"{_CUSTODIES[provenance.custody]}({', '.join(arguments)})"
@@ -158,9 +158,9 @@ class _Body:
     def _ink(self, item: Item) -> list[str]:
         """How content is written, if not as it comes."""
         if item.dtype == "bool":
-            return ["booleans"]
+            return ["write=booleans"]
         is_computed = not (LAYOUTS[item.layout].plain and PROVENANCES[item.provenance].plain)
-        return ["finite"] if is_computed or (self._options.finite and item.dtype in _FLOATS) else []
+        return ["write=finite"] if is_computed or (self._options.finite and item.dtype in _FLOATS) else []
 
     def _function(self, build: Build) -> str:
         name = build.__name__

@@ -86,8 +86,12 @@ def _consumed(setting: Setting) -> str:
 def _sections(linked: list[Linked]) -> Iterator[list[Linked]]:
     rest = list(linked)
     for belongs in (_is_constant, _is_of_stream, _is_of_check, _is_helper, lambda each: True):
-        yield sorted((each for each in rest if belongs(each)), key=lambda each: each.name != "check")
+        yield sorted((each for each in rest if belongs(each)), key=lambda each: each.name not in _FIRST)
         rest = [each for each in rest if not belongs(each)]
+
+
+_FIRST = ("LIMIT", "check")
+"""What comes first in its section."""
 
 
 def _is_constant(each: Linked) -> bool:
