@@ -57,17 +57,13 @@ def kill(name: str, *, profile: str, seed: int) -> Kill:
 def detections(target: Target, judged: Iterable[Cell], profile: str, seed: int) -> dict[str, Detection]:
     """The cells that are broken, each with the first run that broke it."""
     found: dict[str, Detection] = {}
-    for campaign, several in _by_campaign(judged, target).items():
-        found |= survey(target, several, _drawn(campaign, target.promises, PROFILES[profile], seed)).broken
-    return found
-
-
-def _by_campaign(judged: Iterable[Cell], target: Target) -> dict[str, list[Cell]]:
     by_campaign: dict[str, list[Cell]] = defaultdict(list)
     for cell in judged:
         if not cell.unpromised(target.promises):
             by_campaign[cell.campaign].append(cell)
-    return by_campaign
+    for campaign, several in by_campaign.items():
+        found |= survey(target, several, _drawn(campaign, target.promises, PROFILES[profile], seed)).broken
+    return found
 
 
 def _spread(judged: partial[Kill], names: Sequence[str], workers: int) -> Iterator[Kill]:

@@ -107,8 +107,10 @@ def reusable(run: Run) -> Iterator[Problem]:
 
 def _cut_elsewhere(run: Run, when: str) -> Iterator[Problem]:
     """Buckets that end elsewhere than they do in a sync that nothing has gone before but completed ones."""
-    calm, calmer = run.repeat(), run.repeat()
-    if run.intact and calm.intact and calm.partition() == calmer.partition() != run.partition():
+    calm = run.repeat()
+    if not (run.intact and calm.intact) or calm.partition() == run.partition():
+        return
+    if run.repeat().partition() == calm.partition():  # else it is cut here and there, whatever went before
         yield Problem(f"{when}, items were put together as {run.partition()}, and else as {calm.partition()}")
 
 

@@ -57,10 +57,10 @@ class _Drawing:
 def _home(drawn: dict[Hashable, _Drawing], buffers: list[Span], given: HandOver) -> _Drawing:
     """The storage that a hand-over lies in: a buffer, what somebody shares, or one of its own."""
     if buffer := _buffer_of(given, buffers):
-        return drawn.setdefault(buffer, _Drawing("a buffer of the lender", buffer))
+        return _drawing(drawn, buffer, "a buffer of the lender", buffer)
     # An address can come again, unless somebody holds it to the end.
     key = given.facts.storage if given.custody is Custody.SHARED else given.index
-    return drawn.setdefault(key, _Drawing(f"the memory of {given.item.name!r}", given.facts.storage))
+    return _drawing(drawn, key, f"the memory of {given.item.name!r}", given.facts.storage)
 
 
 def _new_home(drawn: dict[Hashable, _Drawing], buffers: list[Span], run: Run, delivered: Delivered) -> _Drawing:
@@ -74,7 +74,14 @@ def _new_home(drawn: dict[Hashable, _Drawing], buffers: list[Span], run: Run, de
         if delivered.lent and isinstance(place, Span) and place.overlaps(delivered.facts.storage):
             return drawing
     text = f"memory of the bucketer's own, for {delivered.name!r}"
-    return drawn.setdefault(("copy", len(drawn)), _Drawing(text, delivered.facts.storage))
+    return _drawing(drawn, ("copy", len(drawn)), text, delivered.facts.storage)
+
+
+def _drawing(drawn: dict[Hashable, _Drawing], key: Hashable, text: str, place: Span) -> _Drawing:
+    """The drawing under this key, begun if there is none."""
+    if key not in drawn:
+        drawn[key] = _Drawing(text, place)
+    return drawn[key]
 
 
 def _buffer_of(given: HandOver, buffers: list[Span]) -> Span | None:
