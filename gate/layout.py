@@ -90,17 +90,18 @@ def by_property(cells: Iterable[Outcome]) -> dict[str, list[Outcome]]:
     return found
 
 
-def alike(failed: Iterable[Outcome]) -> list[list[Outcome]]:
-    """Cells whose failures differ in the provenance's name and in the bytes that are shown alone.
+def alike(failed: Iterable[Outcome], *, to_the_byte: bool = False) -> list[list[Outcome]]:
+    """Cells whose failures differ in the provenance's name alone: what is told of one is true of all.
 
-    What is told of one is true of all.
+    Unless it is to be so `to_the_byte`, they may differ in the bytes that are shown, too.
     """
     groups: dict[str, list[Outcome]] = {}
     for cell in failed:
         property_id, provenance = parts(cell.cell)
         # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
         told = str(cell.failure and replace(cell.failure, items=(), script=""))
-        told = _BYTES.sub("*", told.replace(provenance, "*") if provenance else told)
+        told = told.replace(provenance, "*") if provenance else told
+        told = told if to_the_byte else _BYTES.sub("*", told)
         groups.setdefault(f"{property_id} {cell.status} {cell.level} {told}", []).append(cell)
     return list(groups.values())
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from bucketproof.diff import Kind
-from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, noted
+from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, noted
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
 
@@ -54,7 +53,7 @@ class Style:
 
 def render(verdict: Verdict, style: Style = Style()) -> str:
     """The whole report: what failed, the matrix, the other properties, and the summary."""
-    failing = [_failing(cells, style) for cells in _alike(_told_in_full(verdict))]
+    failing = [_failing(cells, style) for cells in alike(_told_in_full(verdict), to_the_byte=True)]
     parts = [*failing, *_no_verdict(verdict), *_overview(verdict, style), *_changes(verdict, style, most=8)]
     return _paragraphs([*parts, _summary(verdict, style)])
 
@@ -91,18 +90,6 @@ def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
         *_told("Memory:", _pictures(failure, style)),
         *_told("The plan, as code:", failure.plan.splitlines()),
     ]
-
-
-def _alike(failed: Iterable[Outcome]) -> Iterable[list[Outcome]]:
-    """Cells whose failures differ in the name of the provenance alone: what is told of one is true of all."""
-    groups: dict[str, list[Outcome]] = {}
-    for cell in failed:
-        property_id, _, provenance = cell.cell.removesuffix("]").partition("[")
-        # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
-        told = str(cell.failure and replace(cell.failure, items=(), script=""))
-        told = told.replace(provenance, "*") if provenance else told
-        groups.setdefault(f"{property_id} {told}", []).append(cell)
-    return groups.values()
 
 
 def _failing(cells: list[Outcome], style: Style) -> list[str]:
@@ -179,13 +166,10 @@ def _changes(verdict: Verdict, style: Style, most: int | None = None) -> Iterato
     """What has changed since the baseline: the cells that took the same step are told together."""
     if verdict.baseline is None:
         return
-    steps: dict[Kind, dict[str, list[str]]] = {kind: {} for kind in BECAME}
-    for change in verdict.changes:
-        should = " (SHOULD)" if change.level == "SHOULD" else ""
-        steps[change.kind].setdefault(change.step, []).append(f"{change.cell}{should}")
-    for kind, cells in steps.items():
-        for step, ids in cells.items():
-            yield [style.paint(f"{BECAME[kind].upper()} ({step})", kind), *_listed(ids, most)]
+    shoulds = {change.cell for change in verdict.changes if change.level == "SHOULD"}
+    for (kind, step), cells in changed(verdict).items():
+        told = [f"{cell} (SHOULD)" if cell in shoulds else cell for cell in cells]
+        yield [style.paint(f"{BECAME[kind].upper()} ({step})", kind), *_listed(told, most)]
     if differences := verdict.baseline.differences(verdict):
         yield _wrapped(differences)
 
@@ -196,56 +180,29 @@ def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
         yield ["The target cannot bucket a single tensor: it, or what adapts it, is wrong. No cell was judged."]
     if smoke != "pass":
         return
-    table = _Table.of(verdict)
-    if table.rows:
-        yield table.lines(style)
-    if table.others:
-        yield [_property_line(cell, style) for cell in table.others]
+    matrix = Matrix.of(verdict)
+    if matrix.rows:
+        yield _table(matrix, matrix.custodies(verdict), style)
+    if matrix.others:
+        yield [_property_line(cell, style) for cell in matrix.others]
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The matrix of provenances and properties, and the cells that are not in it."""
+def _table(matrix: Matrix, custodies: Mapping[str, Iterable[str]], style: Style) -> list[str]:
+    left = max(map(len, matrix.rows)) + 4
+    heads = [_head(column) for column in matrix.columns]
+    widths = [max(map(len, head)) + 2 for head in heads]
+    lines = _heads(heads, widths, left)
+    for custody, provenances in custodies.items():
+        lines.append(f"{custody}: {CUSTODY[custody]}" if custody in CUSTODY else custody)
+        lines += (_row(each, matrix, left, widths, style) for each in provenances)
+    return [*lines, _legend(style, {cell.status for row in matrix.rows.values() for cell in row.values()})]
 
-    columns: tuple[str, ...]
-    rows: Mapping[str, Mapping[str, str]]
-    """The status of each property, for each provenance."""
-    custody: Mapping[str, str]
-    others: tuple[Outcome, ...]
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> _Table:
-        rows: dict[str, dict[str, str]] = {}
-        others = []
-        for cell in verdict.cells:
-            property_id, _, kind = cell.cell.removesuffix("]").partition("[")
-            if kind in verdict.provenances:
-                rows.setdefault(kind, {})[property_id] = cell.status
-            else:
-                others.append(cell)
-        columns = tuple(dict.fromkeys(column for row in rows.values() for column in row))
-        return cls(columns, rows, verdict.provenances, tuple(others))
-
-    def lines(self, style: Style) -> list[str]:
-        left = max(map(len, self.rows)) + 4
-        heads = [_head(column) for column in self.columns]
-        widths = [max(map(len, head)) + 2 for head in heads]
-        return [
-            *_heads(heads, widths, left),
-            *(line for custody in CUSTODY for line in self._group(custody, left, widths, style)),
-            _legend(style, {status for row in self.rows.values() for status in row.values()}),
-        ]
-
-    def _group(self, custody: str, left: int, widths: list[int], style: Style) -> Iterator[str]:
-        ids = [each for each in self.rows if self.custody.get(each) == custody]
-        if ids:
-            yield f"{custody}: {CUSTODY[custody]}"
-        for each in ids:
-            marks = (
-                _centred(style.mark(self.rows[each].get(column, "")), width)
-                for column, width in zip(self.columns, widths, strict=True)
-            )
-            yield f"  {each:<{left - 2}}{''.join(marks)}".rstrip()
+def _row(provenance: str, matrix: Matrix, left: int, widths: Iterable[int], style: Style) -> str:
+    row = matrix.rows[provenance]
+    statuses = (row[column].status if column in row else "" for column in matrix.columns)
+    marks = (_centred(style.mark(status), width) for status, width in zip(statuses, widths, strict=True))
+    return f"  {provenance:<{left - 2}}{''.join(marks)}".rstrip()
 
 
 def _head(property_id: str) -> list[str]:
