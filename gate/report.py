@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, noted
+from bucketproof.markup import cut
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
 
@@ -125,7 +126,7 @@ def _pictures(failure: Failure, style: Style) -> Iterator[str]:
     """A bar for each storage, and below it who has to do with which bytes."""
     rows = [row for storage in failure.storages for row in _rows(storage, style)]
     left = min(max((len(text) for text, _ in rows), default=0), WIDTH - _BAR - 8)
-    return (f"{_cut(text, left):<{left}}  {bar}" for text, bar in rows)
+    return (f"{cut(text, left):<{left}}  {bar}" for text, bar in rows)
 
 
 def _rows(storage: Storage, style: Style) -> Iterator[tuple[str, str]]:
@@ -133,14 +134,10 @@ def _rows(storage: Storage, style: Style) -> Iterator[tuple[str, str]]:
     yield from ((f"  {mark.text}", _bar(mark, storage.nbytes, style)) for mark in storage.marks)
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 4]} ..."
-
-
 def _bar(mark: Mark, nbytes: int, style: Style) -> str:
     ink, rest = (_INK if style.unicode else _ASCII_INK)[mark.kind], "·" if style.unicode else "."
     first = mark.start * _BAR // max(nbytes, 1)
-    last = max(first + 1, -(-mark.end * _BAR // max(nbytes, 1)))
+    last = max(first + 1, -(-mark.end * _BAR // max(nbytes, 1))) if mark.end > mark.start else first
     return f"{rest * first}{ink * (last - first)}{rest * (_BAR - last)}"
 
 

@@ -25,7 +25,7 @@ def survives_overwrite(run: Run) -> Iterator[Problem]:
         # What goes wrong when no lender writes, too, is another property's.
         if not delivered.as_given(given):
             if not _spoiled_in_calm(run, given, at_yield=True):
-                yield Problem("its bits were no longer those handed over when its bucket was yielded", given.index)
+                yield Problem("when its bucket was yielded, its bits were others than those handed over", given.index)
         elif delivered.spoiled(ALL_MOMENTS) and not _spoiled_in_calm(run, given, at_yield=False):
             yield Problem("its bits changed in the bucket when the lender wrote to its memory", given.index)
 

@@ -22,7 +22,7 @@ def limit(run: Run) -> Iterator[Problem]:
         total = _total(run, counted)
         if len(members) > 1 and _is_over(run, total) and not _is_one_group(run, members):
             holds = f"bucket {number} holds {_total(run, members)} bytes in {len(members)} items"
-            yield Problem(f"{holds}; the limit is {run.plan.bucket_bytes}, {run.promises.bound}")
+            yield Problem(f"{holds}; the limit is {run.plan.bucket_bytes} bytes, {run.promises.bound}")
 
 
 def _is_one_group(run: Run, members: list[int]) -> bool:
@@ -64,7 +64,7 @@ def greedy(run: Run) -> Iterator[Problem]:
     expected = _weighty(run, first_fit(sizes, run.plan.bucket_bytes, strict=run.promises.bound == "strict"))
     found = _weighty(run, run.partition())
     if found != expected:
-        yield Problem(f"items were put together as {found}; first-fit in stream order gives {expected}")
+        yield Problem(f"its buckets hold items {found}; first-fit in stream order gives {expected}")
 
 
 @contract("boundaries.no-empty-bucket", campaigns=["mixed", "oversize"])
@@ -131,7 +131,7 @@ def _lost(run: Run, lost: list[int]) -> Iterator[Problem]:
         yield Problem(f"a stream with an item above the limit was refused: {run.said}")
         return
     for index in lost:
-        yield Problem(f"{run.plan.items[index].name!r} was lost in a stream with an item above the limit", index)
+        yield Problem("it was lost in a stream with an item above the limit", index)
 
 
 def _in_a_large_bucket(run: Run) -> Run:
@@ -156,7 +156,9 @@ def rank_agreement(run: Run) -> Iterator[Problem]:
         items = tuple(_elsewhere(item, provenance, layout) for item in run.plan.items)
         other = run.repeat(items=items, iterable="generator", lenders=(Lender("ring", "larger", "end"),))
         if other.intact and other.partition() != expected:
-            yield Problem(f"ranks with other values, layouts and provenances cut at {expected} and {other.partition()}")
+            yield Problem(
+                f"its buckets hold items {expected} and, of other values, layouts and provenances, {other.partition()}"
+            )
             return
 
 

@@ -43,6 +43,7 @@ class Consumer:
             overwritten=self._overwritten,
             working=self._producer_at_work,
             suspending=self._suspending,
+            raising=lambda error: self.run.events.append(Event("failed", text=type(error).__name__)),
         )
         self.cancel: Callable[[], object] = lambda: None
         """Cancels the consuming task, if there is one."""
@@ -82,6 +83,7 @@ class Consumer:
     def _suspending(self, index: int) -> None:
         if self.run.plan.ends == "cancel" and index == self.run.plan.ends_at:
             self.run.interrupted = True
+            self.run.events.append(Event("cancelled", index))
             self.cancel()
 
     # What the bucketer does.

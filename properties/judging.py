@@ -212,12 +212,13 @@ def _failed(cell: Cell, examples: int, run: Run, problems: list[Problem]) -> Out
 def _failure(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
     first = problems[0]
     subject = "" if first.item is None else f"{run.plan.items[first.item].name!r}: "
+    what = f"{subject}{first.what}"
     return Failure(
         cell.property.sentence,
-        f"{subject}{first.what}",
+        what,
         str(run.plan),
         items(run.plan),
-        steps(run, first.item),
+        steps(run, first.item, what),
         storages(run, first.item),
     )
 

@@ -111,7 +111,7 @@ def _cut_elsewhere(run: Run, when: str) -> Iterator[Problem]:
     if not (run.intact and calm.intact) or calm.partition() == run.partition():
         return
     if run.repeat().partition() == calm.partition():  # else it is cut here and there, whatever went before
-        yield Problem(f"{when}, items were put together as {run.partition()}, and else as {calm.partition()}")
+        yield Problem(f"{when}, its buckets hold items {run.partition()}, and else {calm.partition()}")
 
 
 _HOW = {"completed": "was completed", "error": "failed", "close": "was closed"}
@@ -140,7 +140,9 @@ def bucket_is_the_consumers(run: Run) -> Iterator[Problem]:
         before = {problem.what for problem in arrival(left_alone)}
         yield from (problem for problem in arrival(run) if problem.what not in before)
         if run.intact and left_alone.intact and run.partition() != left_alone.partition():
-            yield Problem(f"items were put together as {run.partition()}, and else as {left_alone.partition()}")
+            yield Problem(
+                f"its buckets hold items {run.partition()} and, if nobody clears them, {left_alone.partition()}"
+            )
 
 
 @contract("lifecycle.leaves-no-trace", campaigns=["mixed", "shared"])
@@ -154,7 +156,7 @@ def leaves_no_trace(run: Run) -> Iterator[Problem]:
 def terminates(run: Run) -> Iterator[Problem]:
     """Every call ends; a hang is a failure, not a stuck job."""
     if run.hung:
-        yield Problem(run.said)
+        yield Problem(run.outcry)
 
 
 def _other_bits(run: Run) -> tuple[Item, ...]:

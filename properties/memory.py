@@ -20,10 +20,10 @@ def peak(run: Run) -> Iterator[Problem]:
     for live, owed, largest in run.peaks:
         # A packer may fill a buffer of the bucket's size, whatever is in the bucket.
         buffer = min(run.plan.bucket_bytes, _total(run)) if run.promises.copies != "when-needed" else 0
-        if live > max(owed, buffer) + largest:
-            yield Problem(
-                f"{live} bytes of its own at once; {owed} had to be copied, and an item has {largest} at most"
-            )
+        needed = max(owed, buffer)
+        if live > needed + largest:
+            what = f"the bucketer had {live} bytes of its own at once"
+            yield Problem(f"{what}; the open bucket needs {needed}, and {largest} beside are allowed")
             return
 
 

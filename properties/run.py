@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from bucketproof.properties.buckets import Malformed
 from bucketproof.properties.evidence import Facts, Span, alive, is_as_due
 from bucketproof.properties.ledger import Copy
 from bucketproof.properties.limits import Hang
@@ -93,9 +94,10 @@ class Delivered:
 class Event:
     """One step of a run."""
 
-    kind: Literal["produced", "overwritten", "delivered", "ended", "raised"]
+    kind: Literal["produced", "failed", "overwritten", "delivered", "closed", "cancelled", "ended", "raised"]
+    """The producer has `produced` and, as planned, `failed`; its consumer has `closed` or `cancelled` the target."""
     number: int = -1
-    """Which hand-over was produced, or which bucket was delivered."""
+    """Which hand-over was produced or awaited, or which bucket was delivered."""
     text: str = ""
     place: Span | None = field(default=None, compare=False)
     """What was overwritten. Another run has other addresses."""
@@ -175,6 +177,13 @@ class Run:
     def said(self) -> str:
         """What the target raised, in words."""
         return next((event.text for event in self.events if event.kind == "raised"), "")
+
+    @property
+    def outcry(self) -> str:
+        """The same as a sentence."""
+        if self.hung:
+            return f"the bucketer {self.said}"
+        return self.said if isinstance(self.error, Malformed) else f"the bucketer raised {self.said}"
 
     @property
     def intact(self) -> bool:

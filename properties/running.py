@@ -173,13 +173,17 @@ class Drive:
         return False
 
     def _close(self) -> bool:
-        self._run.abandoned = True
+        self._note_closing()
         if hasattr(self._buckets, "close"):
             with self._counting():
                 self._buckets.close()
         self._buckets = None
         self._see_if_closed()
         return False
+
+    def _note_closing(self) -> None:
+        self._run.abandoned = True
+        self._run.events.append(Event("closed"))
 
     def _see_if_closed(self) -> None:
         self._run.left_open = self._producer is not None and not self._consumer.stream.closed
@@ -244,7 +248,7 @@ class Drive:
 
     async def _receive_from(self, buckets: AsyncIterator[Any]) -> bool:
         if self._is_time_to_close():
-            self._run.abandoned = True
+            self._note_closing()
             if hasattr(buckets, "aclose"):
                 with self._counting():
                     await buckets.aclose()

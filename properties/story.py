@@ -24,13 +24,36 @@ def items(plan: Plan) -> tuple[str, ...]:
     return tuple(told)
 
 
-def steps(run: Run, item: int | None) -> tuple[Step, ...]:
+def steps(run: Run, item: int | None, what: str) -> tuple[Step, ...]:
     """What was produced, overwritten and delivered, in its order, and what reading again has shown.
 
-    What is wrong is marked where it is about this item, or is not about any.
+    What is wrong is marked where it is about this item, or is not about any. What shows in none of the steps, such as
+    what another run has shown, is the last of them: `what` has happened.
     """
-    told = [step for event in run.events for step in _tell(run, event, item)]
-    return (*told, *_read_again(run, item))
+    told = [_called(run), *(step for event in run.events for step in _tell(run, event, item)), *_read_again(run, item)]
+    return (*told, *(() if any(step.wrong for step in told) else (Step(what, wrong=True),)))
+
+
+def _called(run: Run) -> Step:
+    """What a reader has to know of the plan beside its items."""
+    kind = run.plan.iterable if run.asynchronous else run.plan.iterable.removeprefix("async-")
+    mode = "" if run.plan.grad_mode == "enabled" else f", under {run.plan.grad_mode}"
+    called = f"the bucketer was called: bucket_bytes={run.plan.bucket_bytes}, and weights from {_FROM[kind]}{mode}"
+    return Step(f"{called}{_CONSUMER[run.plan.consumer]}")
+
+
+_FROM = {
+    "generator": "a generator",
+    "iterator": "an iterator",
+    "list": "a list",
+    "async-generator": "an async generator",
+    "async-iterator": "an async iterator",
+}
+_CONSUMER = {
+    "hold": "",
+    "drop": "; whoever takes its buckets drops each one",
+    "clear": "; whoever takes its buckets empties each one and writes over its tensors",
+}
 
 
 def _tell(run: Run, event: Event, item: int | None) -> Iterator[Step]:
@@ -40,10 +63,16 @@ def _tell(run: Run, event: Event, item: int | None) -> Iterator[Step]:
         yield Step(f"overwritten: {_written(run, event)}")
     elif event.kind == "delivered":
         yield from _delivered(run, event.number, item)
+    elif event.kind == "failed":
+        yield Step(f"the producer raised {event.text}")
+    elif event.kind == "closed":
+        yield Step("the bucketer was closed by whoever takes its buckets")
+    elif event.kind == "cancelled":
+        yield Step(f"the task that takes the buckets was cancelled, while item {event.number} was awaited")
     elif event.kind == "raised":
-        yield Step(f"raised {event.text}", wrong=item is None and run.raised is None)
+        yield Step(run.outcry, wrong=item is None and run.raised is None)
     else:
-        yield Step("the stream ended")
+        yield Step("the bucketer ended")
 
 
 def _item(item: Item) -> str:
@@ -57,9 +86,9 @@ def _chain(item: Item) -> str:
 
 
 _WHOSE = {
-    Custody.OWNED: "owned by nobody else",
-    Custody.LENT: "lent",
-    Custody.PARTIAL: "part of a larger memory that was dropped",
+    Custody.OWNED: "nobody else holds its memory",
+    Custody.LENT: "lent, to be overwritten",
+    Custody.PARTIAL: "part of a larger memory that nobody else holds",
     Custody.SHARED: "shared with somebody who does not write",
 }
 

@@ -22,11 +22,11 @@ def conserved(run: Run) -> Iterator[Problem]:
 def arrival(run: Run) -> Iterator[Problem]:
     """What of a stream did not arrive as it was, for reasons that are the bucketer's own."""
     if run.error is not None:
-        yield Problem(run.said)
+        yield Problem(run.outcry)
         return
-    for index, item in enumerate(run.plan.items):
+    for index in range(len(run.plan.items)):
         if not run.of(index):
-            yield Problem(f"{item.name!r} never arrived", index)
+            yield Problem("it never arrived", index)
     for delivered in run.delivered:
         if delivered.index is None:
             yield Problem(f"{delivered.name!r} arrived, though it was not handed over or had arrived before")
@@ -81,9 +81,9 @@ def _with_names_of_their_own(run: Run) -> tuple[Item, ...]:
 def tied(run: Run) -> Iterator[Problem]:
     """Names that share memory all arrive."""
     if run.error is None:
-        for index, item in enumerate(run.plan.items):
+        for index in range(len(run.plan.items)):
             if not run.of(index):
-                yield Problem(f"{item.name!r} never arrived", index)
+                yield Problem("it never arrived", index)
 
 
 @contract("values.self-contained", custodies=ANY_CUSTODY, needs={"layout": ()})

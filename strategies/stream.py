@@ -59,6 +59,7 @@ class Stream:
         overwritten: Callable[[Buffer], None] = lambda buffer: None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
         suspending: Callable[[int], None] = lambda index: None,
+        raising: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
         self.plan = plan
         self.pulled = 0
@@ -70,6 +71,7 @@ class Stream:
         self._produced = produced
         self._working = working
         self._suspending = suspending
+        self._raising = raising
         self._patient = plan.iterable == "list" or plan.retention == "at-flush"
         self._lendings = [
             Lending(lender, bucket_bytes=plan.bucket_bytes, patient=self._patient, on_overwrite=overwritten)
@@ -154,6 +156,7 @@ class Stream:
 
     def _raise(self) -> None:
         self.raised = _RAISED[self.plan.ends](f"planned, at item {self.pulled}")
+        self._raising(self.raised)
         raise self.raised
 
     def _hand_over(self, index: int) -> Pair:

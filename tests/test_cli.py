@@ -101,7 +101,7 @@ def test_a_broken_promise_is_told_with_the_plan_and_the_steps(capsys: pytest.Cap
     assert out.startswith(f"FAIL ownership.no-copy[fresh]\n  {PROPERTIES['ownership.no-copy'].sentence}\n")
     assert re.search(r"Smallest stream:\n    - '", out)
     assert re.search(r"The plan, as code:\n    Plan\(", out)
-    assert "Step by step:\n     1. produced" in out
+    assert "Step by step:\n     1. the bucketer was called: bucket_bytes=" in out
     assert "Traceback" not in out
     assert "hypothesis" not in out.lower()
     assert code == 1

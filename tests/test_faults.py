@@ -123,4 +123,4 @@ def test_a_verdict_says_what_an_alarm_does(fault):
     outcome = next(outcome for outcome in outcomes if outcome.status == "fail")
     assert outcome.failure.sentence == PROPERTIES[fault.property].sentence
     assert outcome.failure.plan.startswith("Plan(")
-    assert outcome.failure.steps
+    assert any(step.wrong for step in outcome.failure.steps)
