@@ -24,7 +24,7 @@ from bucketproof.output import destination
 from bucketproof.progress import Progress
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
-from bucketproof.repro_files import folder
+from bucketproof.repro_files import folder, hint
 from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request
 from bucketproof.runner import run
 from bucketproof.verdict import Verdict, read
@@ -67,7 +67,7 @@ def _check(options: argparse.Namespace) -> int:
         publish(verdict)
         told = put(verdict)
     summarise(verdict)
-    _print(render(verdict, _style(sys.stdout)) + told)
+    _print(render(verdict, _style(sys.stdout)) + (told or hint(verdict)))
     return verdict.exit_code
 
 
@@ -77,7 +77,7 @@ def _report(options: argparse.Namespace) -> int:
         publish(verdict)
         told = put(verdict)
     if not (told or any(getattr(options, name) for name in FORMATS)):
-        told = render(verdict, _style(sys.stdout))
+        told = render(verdict, _style(sys.stdout)) + hint(verdict)
     _print(told)
     return 0
 

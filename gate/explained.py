@@ -18,7 +18,7 @@ _AROUND = 2
 
 
 def explanation(cell: Outcome) -> list[Markup]:
-    """The broken sentence, what happened, the smallest stream, the steps, the memory, and the plan."""
+    """The broken sentence, what happened, the smallest stream, the steps, the memory, the plan, and a script."""
     failure = cell.failure
     noted = [tag("p", *reason(cell), class_="reason")] if cell.reason or cell.link else []
     if failure is None:
@@ -30,7 +30,8 @@ def explanation(cell: Outcome) -> list[Markup]:
         *_part("Smallest stream", _items(failure)),
         *_part("Step by step", _steps(failure)),
         *_part("Memory", [picture(storage) for storage in failure.storages]),
-        *_part("The plan, as code", [scrolled(tag("pre", tag("code", failure.plan)), "The plan")]),
+        *_part("The plan, as code", [_code(failure.plan, "The plan")]),
+        *_script(failure.script),
         tag("p", _effort(cell), class_="effort"),
     ]
 
@@ -111,6 +112,17 @@ def _stretches(shown: Sequence[bool]) -> Iterator[tuple[bool, int, int]]:
 def _uneventful(steps: Sequence[Markup]) -> Markup:
     told = f"{len(steps)} more {'step' if len(steps) == 1 else 'steps'}, in which nothing went wrong"
     return tag("li", _folded(told, block("ol", *steps, class_="steps")), class_="more")
+
+
+def _script(script: str) -> list[Markup]:
+    if not script:
+        return []
+    title = f"A script that shows it with torch and the target alone ({len(script.splitlines())} lines)"
+    return [block("details", tag("summary", title), _code(script, "The script"), class_="script")]
+
+
+def _code(text: str, name: str) -> Markup:
+    return scrolled(tag("pre", tag("code", text)), name)
 
 
 def _folded(title: str, content: Markup) -> Markup:

@@ -18,6 +18,9 @@ from bucketproof.verdict import Verdict
 LIMIT = 1 << 20
 """Bytes that GitHub takes as the summary of a step. Of a longer one it shows nothing."""
 
+POST = 1 << 16
+"""Characters, and so at least as many bytes, that it takes as an issue or a comment. It refuses a longer one."""
+
 SHORTEST = 4000
 """Bytes that the verdict itself and the note of what was left out have a place in."""
 
@@ -38,7 +41,7 @@ class _Part:
     is_explanation: bool = False
 
 
-def summary(verdict: Verdict, limit: int = LIMIT) -> str:
+def summary(verdict: Verdict, limit: int = POST) -> str:
     """The whole report, in at most so many bytes: what there is no place for is left out, and that is said.
 
     The verdict itself is never left out: there must be a place for `SHORTEST`.
@@ -80,11 +83,17 @@ def _parts(verdict: Verdict) -> Iterator[_Part]:
     before = {change.cell for change in verdict.changes if change.kind == "still"}
     failing = [cell for cell in explained(verdict) if cell.status == "fail" and cell.cell not in before]
     if failing:
-        yield _Part("a title", "### Failing cells\n")
+        yield _Part("a title", f"### Failing cells\n{_hint(failing)}")
     for cells in alike(failing):
         yield _Part(cells[0].cell, _failing(cells), is_explanation=True)
     if notes := list(_notes(verdict)):
         yield _Part("the notes", _titled("Notes", notes))
+
+
+def _hint(failing: Iterable[Outcome]) -> str:
+    if not any(cell.failure and cell.failure.script for cell in failing):
+        return ""
+    return "\n`--repro DIR` writes each of them as a script that needs torch and the target alone.\n"
 
 
 def _titled(title: str, lines: Iterable[str]) -> str:

@@ -33,8 +33,19 @@ def folder(path: str | None) -> Iterator[Callable[[Verdict], str]]:
     yield lambda verdict: _write(verdict, Path(path))
 
 
+def hint(verdict: Verdict) -> str:
+    """A line that says how to come by the scripts, if there are any."""
+    if not _scripts(verdict):
+        return ""
+    return "With --repro DIR, each of these failures is written as a script that needs torch and the target alone.\n"
+
+
+def _scripts(verdict: Verdict) -> dict[str, str]:
+    return {cell.cell: cell.failure.script for cell in verdict.cells if cell.failure and cell.failure.script}
+
+
 def _write(verdict: Verdict, into: Path) -> str:
-    scripts = {cell.cell: cell.failure.script for cell in verdict.cells if cell.failure and cell.failure.script}
+    scripts = _scripts(verdict)
     for cell, name in file_names(scripts).items():
         with destination(str(into / name)) as write:
             write(scripts[cell])

@@ -22,7 +22,7 @@ from bucketproof.cli import main
 from bucketproof.diff import Baseline
 from bucketproof.junit import junit
 from bucketproof.layout import BECAME, MARKS, WORDS
-from bucketproof.markdown import LIMIT, SHORTEST, summary
+from bucketproof.markdown import LIMIT, POST, SHORTEST, summary
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Status, Step, Storage
 from bucketproof.schema import PATH, problem
 from bucketproof.verdict import Verdict
@@ -264,13 +264,24 @@ def test_markdown_keeps_to_the_limit_and_says_what_is_cut(limit: int) -> None:
     list(unfenced(text))
 
 
-def test_the_limit_is_that_of_a_step_s_summary() -> None:
-    name = "x" * 100_000
-    text = summary(replace(VERDICT, target=name, cells=tuple(failing(f"v.p{n}", name=f"{n}{name}") for n in range(5))))
+def test_a_file_fits_into_an_issue() -> None:
+    text = summary(replace(VERDICT, cells=tuple(failing(f"v.p{n}", name=f"{n}{'x' * 5000}") for n in range(20))))
 
-    assert LIMIT == 1024 * 1024
-    assert 500_000 < len(text.encode()) <= LIMIT
+    assert POST == 65_536
+    assert POST - 10_000 < len(text.encode()) <= POST
     assert "parts are left out" in text
+
+
+def test_the_scripts_are_hinted_at_and_not_shown() -> None:
+    with_script = failing("values.order")
+    assert with_script.failure
+    with_script = replace(with_script, failure=replace(with_script.failure, script="import torch\n"))
+
+    line = "`--repro DIR` writes each of them as a script that needs torch and the target alone."
+    text = summary(replace(VERDICT, cells=(with_script,)))
+    assert text.splitlines().count(line) == 1
+    assert "import torch" not in text
+    assert line not in summary(replace(VERDICT, cells=(failing("values.order"),)))
 
 
 def test_what_fits_is_not_cut() -> None:
@@ -522,6 +533,7 @@ def test_check_adds_itself_to_the_summary_of_the_job(here: Path, monkeypatch: py
 def test_the_summary_of_the_job_is_never_longer_than_what_is_taken(
     here: Path, monkeypatch: pytest.MonkeyPatch, before: int, cut: bool
 ) -> None:
+    assert LIMIT == 1024 * 1024
     many = replace(VERDICT, cells=tuple(failing(f"values.p{number}", name=str(number)) for number in range(50)))
     monkeypatch.setattr("bucketproof.cli.run", lambda request: many)
     (here / "summary.md").write_text("x" * before)

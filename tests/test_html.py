@@ -210,6 +210,19 @@ def test_an_explanation_has_all_that_is_known() -> None:
     assert cell.get("open") is not None  # it is the first one
 
 
+def test_a_script_is_folded_away_and_whole() -> None:
+    script = "import torch\n\nprint('<b>&</b>')\n"
+    failure = CELLS[2].failure
+    assert failure is not None
+    root = parsed(replace(VERDICT, cells=(replace(CELLS[2], failure=replace(failure, script=script)),)))
+
+    [fold] = of_class(root, "script")
+    assert (fold.tag, fold.get("open")) == ("details", None)
+    assert texts(fold[0]) == "A script that shows it with torch and the target alone (3 lines)"
+    assert next(map(texts, fold.iter("pre"))) == script
+    assert not of_class(parsed(VERDICT), "script")
+
+
 def test_the_picture_has_labels_offsets_and_patterns() -> None:
     root = parsed(replace(VERDICT, cells=(SMOKE, CELLS[2])))
 

@@ -33,7 +33,7 @@ from bucketproof.repro.source import module, references
 from bucketproof.repro.subjects import subject
 from bucketproof.repro.trying import run, shows
 from bucketproof.repro.writing import write
-from bucketproof.repro_files import file_names, folder
+from bucketproof.repro_files import file_names, folder, hint
 from bucketproof.request import BadRequest
 from bucketproof.strategies import CHAINS, LAYOUTS, PROVENANCES, Item, Lender, Plan, Stream, content
 from bucketproof.strategies.plans import GRAD_MODES, ITERABLES
@@ -525,6 +525,8 @@ def test_a_script_is_written_for_each_failing_cell_that_has_one(tmp_path: Path) 
     assert said == f"{tmp_path / 'there'} has a script for each of 1 failing cells, and none for device.place.\n"
     with folder(None) as put:
         assert put(verdict(with_one)) == ""
+    line = "With --repro DIR, each of these failures is written as a script that needs torch and the target alone.\n"
+    assert (hint(verdict(with_one)), hint(verdict(without, passing))) == (line, "")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_judged(
@@ -567,6 +569,8 @@ def test_a_verdict_that_was_kept_has_its_scripts(tmp_path: Path, capsys: pytest.
     assert main(["report", str(kept), "--repro", str(folder)]) == 0
     assert capsys.readouterr().out == f"{folder} has a script for each of 1 failing cells.\n"
     assert (folder / "values.order.py").read_text() == "print(1)\n"
+    assert main(["report", str(kept)]) == 0
+    assert capsys.readouterr().out.endswith("is written as a script that needs torch and the target alone.\n")
 
 
 def test_what_is_known_and_what_passes_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
