@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from bucketproof.properties import Target
-from bucketproof.trial import Case, Trial, profile_named, select
+from bucketproof.trial import Case, Trial, known_to_fail, profile_named, select
 
 
 def conformance(
@@ -16,6 +17,7 @@ def conformance(
     profile: str = "gate",
     seed: int = 0,
     only: Iterable[str] = (),
+    known: str | os.PathLike[str] | None = None,
 ) -> Callable[..., None]:
     """A pytest test of `make_buckets`, with one case for each cell of the contract.
 
@@ -26,8 +28,13 @@ def conformance(
 
     `make_buckets` takes `(weights, bucket_bytes)` and returns an iterable or an async iterable of buckets, or it
     is a `Target`. `only` names the families, properties and cells to judge, as `bucketproof check --only` does.
+    `known` is a TOML file that lists cells which are known to fail, as `bucketproof check --known` takes and `--accept`
+    writes it. They are strict xfails: one that passes is a failing test, until it is taken off the list.
+
+    Raises `BadRequest`, a `ValueError`, for a name that there is not, here and on the list.
     """
-    return _test(Trial(_target(make_buckets), profile_named(profile), seed, select(only)))
+    target, listed = _target(make_buckets), known_to_fail(None if known is None else os.fspath(known))
+    return _test(Trial(target, profile_named(profile), seed, select(only), listed, strict=True))
 
 
 def _test(trial: Trial) -> Callable[..., None]:

@@ -44,6 +44,8 @@ class Trial:
     """The cells that are let fail, by their ids."""
     spec: str = ""
     """The text that names the target, if it was named by one."""
+    strict: bool = False
+    """Whether a cell that is listed as known and passes is a failing test, as a strict xfail of pytest's is."""
 
     @cached_property
     def smoke(self) -> Outcome:
@@ -91,6 +93,8 @@ class Case:
         except NotABucketer as error:
             _refuse(self, error)
         item.user_properties.append((RECORD, json.dumps(record(self.cell, self.trial.target, outcome))))
+        if self.trial.strict and outcome.status == "fixed":
+            pytest.fail(f"[XPASS(strict)] listed as known, and passes: {_told(outcome)}", pytrace=False)
         _SAY[outcome.status](outcome)
 
 
@@ -168,6 +172,10 @@ def _fail(outcome: Outcome) -> None:
     pytest.fail(text, pytrace=False)
 
 
+def _told(outcome: Outcome) -> str:
+    return f"{outcome.reason} {outcome.link}".strip()
+
+
 def _xfail(text: str) -> NoReturn:
     # What `pytest.xfail` does, without the traceback, which nobody would read and which takes its time.
     raise pytest.xfail.Exception(text, pytrace=False)
@@ -176,7 +184,7 @@ def _xfail(text: str) -> NoReturn:
 _SAY: dict[str, Callable[[Outcome], None]] = {
     "pass": lambda outcome: None,
     "fail": _fail,
-    "known": lambda outcome: _xfail(f"known: {outcome.reason} {outcome.link}".strip()),
+    "known": lambda outcome: _xfail(f"known: {_told(outcome)}"),
     "fixed": lambda outcome: None,
     "error": lambda outcome: pytest.fail(f"no verdict: {outcome.reason}", pytrace=False),
     "skipped": lambda outcome: pytest.skip(outcome.reason),

@@ -433,6 +433,45 @@ def test_a_trial_judges_what_is_known_as_known_and_says_it_in_pytest_s_words(pyt
     fixed.assert_outcomes(passed=2)
 
 
+CONFORMANCE = """
+    from pathlib import Path
+    from bucketproof import conformance
+    from bucketproof.reference import {bucketer}
+
+    ONLY = ["ownership.no-copy[fresh]", "ownership.no-copy[stack]"]
+    test_contract = conformance({bucketer}, profile="smoke", only=ONLY, known=Path(__file__).with_name("k.toml"))
+"""
+KNOWN = '["ownership.no-copy[fresh]"]\nreason = "slow"\nlink = "https://x.org"\n'
+
+
+def test_in_a_test_file_what_is_known_is_a_strict_xfail(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.path.joinpath("k.toml").write_text(KNOWN)
+    pytester.makepyfile(
+        test_known=CONFORMANCE.format(bucketer="always_clone"),
+        test_fixed=CONFORMANCE.format(bucketer="get_named_tensor_buckets"),
+    )
+
+    known = pytester.runpytest_inprocess("-rx", "test_known.py")
+    fixed = pytester.runpytest_inprocess("test_fixed.py")
+
+    known.assert_outcomes(passed=1, xfailed=1, failed=1)
+    known.stdout.fnmatch_lines(["XFAIL *ownership.no-copy[[]fresh]] - known: slow https://x.org"])
+    fixed.assert_outcomes(passed=2, failed=1)
+    fixed.stdout.fnmatch_lines(["*XPASS(strict)* listed as known, and passes: slow https://x.org"])
+
+
+def test_in_a_test_file_a_list_of_what_is_no_cell_is_an_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.path.joinpath("k.toml").write_text(KNOWN.replace("fresh", "frsh"))
+    pytester.makepyfile(CONFORMANCE.format(bucketer="always_clone"))
+
+    result = pytester.runpytest_inprocess()
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["E *k.toml: no cell 'ownership.no-copy[[]frsh]'; did you mean *"])
+
+
 def test_a_trial_without_a_list_knows_nothing() -> None:
     assert known_to_fail(None) == {}
     assert Case(Trial(Target("mine", always_clone), PROFILES["smoke"])).trial.known == {}
