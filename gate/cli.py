@@ -127,12 +127,12 @@ def _zoo(options: argparse.Namespace) -> int:
     from bucketproof.zoo import visit
 
     names, seed = options.fault or list(FAULTS), _seed(options)
-    started, progress = time.perf_counter(), Progress("faults")
+    started, progress = time.perf_counter(), Progress("faults", "not caught")
     with destination(options.json) as write, destination(options.markdown) as publish:
         kills = []
         for kill in visit(names, options.profile, seed, options.workers):
             kills.append(kill)
-            progress.show(len(kills), len(names))
+            progress.show(len(kills), len(names), sum(each.status != "caught" for each in kills))
         progress.clear()
         matrix = Matrix(options.profile, seed, round(time.perf_counter() - started, 1), tuple(kills))
         write(matrix.to_json())

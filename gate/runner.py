@@ -105,6 +105,7 @@ class _Gatherer:
         self.ready: set[object] = set()
         self.schedule = Schedule()
         self.died_early = False
+        self.failing = 0
         self.progress = Progress("cells")
 
     @pytest.hookimpl(optionalhook=True)
@@ -141,7 +142,8 @@ class _Gatherer:
         for key, value in report.user_properties:
             if key == "bucketproof":
                 self.records[cell] = json.loads(str(value))
-                self.progress.show(len(self.records), len(self.cells))
+                self.failing += self.records[cell]["outcome"]["status"] == "fail"
+                self.progress.show(len(self.records), len(self.cells), self.failing)
         if report.failed:
             self.failed[cell] = f"the suite itself failed: {_last_words(str(report.longrepr))}"
 
