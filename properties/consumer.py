@@ -59,7 +59,7 @@ class Consumer:
     @contextmanager
     def _producer_at_work(self) -> Iterator[None]:
         with self.ledger.suspended():
-            self._look_for_stale()
+            self._look_for_stale("the producer was advanced")
             yield
 
     def _produced(self, index: int, tensor: torch.Tensor) -> None:
@@ -198,11 +198,13 @@ class Consumer:
         for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
             delivered.later.append((moment, bits(tensor)))
 
-    def _look_for_stale(self) -> None:
+    def _look_for_stale(self, when: str) -> None:
         """The producer is advanced, or the sync is over: whatever was dropped should be gone."""
         if self._dropped and any(alive(ref) for _, ref in self._dropped):
             gc.collect()  # what only a cycle held is not kept
-            self.run.stale.extend(bucket for bucket, ref in self._dropped if alive(ref))
+            stale = [bucket for bucket, ref in self._dropped if alive(ref)]
+            self.run.stale.extend(stale)
+            self.run.events.extend(Event("stale", bucket, when) for bucket in dict.fromkeys(stale))
         self._dropped.clear()
 
     def finish(self) -> None:
@@ -213,7 +215,7 @@ class Consumer:
         self.run.traces.extend(self._rewritten())
         self._read_again("overwritten", self._held)
         self._look_for_changed()
-        self._look_for_stale()
+        self._look_for_stale("the sync was over")
         self.stream.let_go()
         self.run.copies = self.ledger.copies
         self.run.exhausted, self.run.closed = self.stream.exhausted, self.stream.closed

@@ -94,10 +94,11 @@ class Delivered:
 class Event:
     """One step of a run."""
 
-    kind: Literal["produced", "failed", "overwritten", "delivered", "closed", "cancelled", "ended", "raised"]
-    """The producer has `produced` and, as planned, `failed`; its consumer has `closed` or `cancelled` the target."""
+    kind: Literal["produced", "failed", "overwritten", "delivered", "stale", "closed", "cancelled", "ended", "raised"]
+    """The producer has `produced` and, as planned, `failed`; a consumer has `closed` or `cancelled` the target, or has
+    dropped a bucket that is `stale`."""
     number: int = -1
-    """Which hand-over was produced or awaited, or which bucket was delivered."""
+    """Which hand-over was produced or awaited, or which bucket was delivered or is stale."""
     text: str = ""
     place: Span | None = field(default=None, compare=False)
     """What was overwritten. Another run has other addresses."""

@@ -51,8 +51,8 @@ _FROM = {
 }
 _CONSUMER = {
     "hold": "",
-    "drop": "; whoever takes its buckets drops each one",
-    "clear": "; whoever takes its buckets empties each one and writes over its tensors",
+    "drop": "; its consumer drops each bucket",
+    "clear": "; its consumer empties each bucket and writes over its tensors",
 }
 
 
@@ -65,10 +65,12 @@ def _tell(run: Run, event: Event, item: int | None) -> Iterator[Step]:
         yield from _delivered(run, event.number, item)
     elif event.kind == "failed":
         yield Step(f"the producer raised {event.text}")
+    elif event.kind == "stale":
+        yield Step(f"{event.text}: bucket {event.number}, which its consumer had dropped, is still alive")
     elif event.kind == "closed":
-        yield Step("the bucketer was closed by whoever takes its buckets")
+        yield Step("its consumer closed the bucketer")
     elif event.kind == "cancelled":
-        yield Step(f"the task that takes the buckets was cancelled, while item {event.number} was awaited")
+        yield Step(f"the consuming task was cancelled while item {event.number} was awaited")
     elif event.kind == "raised":
         yield Step(run.outcry, wrong=item is None and run.raised is None)
     else:

@@ -34,7 +34,7 @@ def test_it_begins_with_what_the_bucketer_was_called_with_and_ends_with_what_no_
 
     assert told(get_named_tensor_buckets, **plan) == [
         "the bucketer was called: bucket_bytes=4, and weights from an async iterator, under no_grad; "
-        "whoever takes its buckets drops each one",
+        "its consumer drops each bucket",
         produced(0),
         "bucket 0 delivered: 1 item, 4 bytes",
         "the bucketer ended",
@@ -50,7 +50,7 @@ def test_it_tells_when_the_bucketer_is_closed(call: Callable[..., Any], iterable
 
     assert lines[3:] == [
         "bucket 0 delivered: 1 item, 4 bytes",
-        "the bucketer was closed by whoever takes its buckets",
+        "its consumer closed the bucketer",
         "it is wrong",
     ]
 
@@ -60,7 +60,7 @@ def test_it_tells_when_its_task_is_cancelled() -> None:
 
     assert lines[1:] == [
         produced(0),
-        "the task that takes the buckets was cancelled, while item 1 was awaited",
+        "the consuming task was cancelled while item 1 was awaited",
         "it is wrong",
     ]
 
@@ -72,6 +72,28 @@ def test_it_tells_when_the_producer_raises_and_what_came_of_it() -> None:
         produced(0),
         "the producer raised ProducerError",
         "the bucketer raised ProducerError: planned, at item 1",
+        "it is wrong",
+    ]
+
+
+def keeps_the_last_bucket(weights: Any, limit: float) -> Any:
+    for name, tensor in weights:
+        bucket = [(name, tensor)]
+        del tensor
+        yield bucket
+
+
+def test_it_tells_when_a_bucket_that_was_dropped_is_found_alive() -> None:
+    lines = told(keeps_the_last_bucket, items=ITEMS[:2], consumer="drop")
+
+    assert lines[1:] == [
+        produced(0),
+        "bucket 0 delivered: 1 item, 4 bytes",
+        "the producer was advanced: bucket 0, which its consumer had dropped, is still alive",
+        produced(1),
+        "bucket 1 delivered: 1 item, 4 bytes",
+        "the producer was advanced: bucket 1, which its consumer had dropped, is still alive",
+        "the bucketer ended",
         "it is wrong",
     ]
 
