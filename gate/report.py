@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, noted
+from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, counted, noted
 from bucketproof.markup import cut
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
@@ -242,16 +242,11 @@ def _property_line(cell: Outcome, style: Style) -> str:
 
 
 def _summary(verdict: Verdict, style: Style) -> list[str]:
-    counts = ", ".join(f"{count} {status}" for status, count in _in_order(verdict.counts))
-    facts = [f"{len(verdict.cells)} cells: {counts}", _target(verdict)]
+    facts = [counted(verdict), _target(verdict)]
     facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s"]
     end = f"exit {verdict.exit_code}: {verdict.meaning}"
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     return [*_joined(facts), style.paint(end, status)]
-
-
-def _in_order(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    return ((status, counts[status]) for status in WORDS if status in counts)
 
 
 def _target(verdict: Verdict) -> str:

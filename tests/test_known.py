@@ -209,7 +209,7 @@ lent: a lender may overwrite the memory: not kept
 
 ✓ smoke
 
-4 cells: 1 pass, 2 known, 1 fixed; mine:f; profile smoke, seed 0, 1.0 s
+4 cells: 1 pass, 2 known failure, 1 fixed; mine:f; profile smoke, seed 0, 1.0 s
 exit 0: every promise holds, but for known failures
 """
 

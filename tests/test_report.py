@@ -155,8 +155,8 @@ lent: a lender may overwrite the memory: not kept
 ✓ values.order
 o values.order[long-stream]  the target promises order=None
 
-8 cells: 4 pass, 2 fail, 1 error, 1 unpromised; verl@0.9.1 (verl 0.9.1, wheel sha256 0123456789ab);
-profile smoke, seed 7, 12.3 s
+8 cells: 4 pass, 2 fail, 1 no verdict, 1 unpromised; verl@0.9.1 (verl 0.9.1, wheel sha256
+0123456789ab); profile smoke, seed 7, 12.3 s
 exit 1: a promise is broken
 """
 
