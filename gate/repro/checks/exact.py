@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bucketproof.repro.parts.seeing import pairs
-from bucketproof.repro.parts.slots import LIMIT, Broken, buckets, consumed, expected, weights
+from bucketproof.repro.parts.filled import filled
+from bucketproof.repro.parts.slots import LIMIT, Broken, expected
 
 GIVEN: dict[str, int] = {}  # the number of each weight in the stream
 
@@ -18,10 +18,6 @@ def note(name: str, tensor: torch.Tensor) -> None:
 
 def check(bucketer: Any) -> None:
     """The first weights, which have exactly the bytes of the limit, are the first bucket."""
-    found = []
-    for bucket in buckets(bucketer, weights()):
-        found.append(sorted((name for name, tensor in pairs(bucket) if tensor.nbytes), key=GIVEN.__getitem__))
-        consumed(bucket)
-    found = [members for members in found if members]  # a weight of no byte may lie on either side of a boundary
+    found = filled(bucketer)
     if found[:1] != expected():
         raise Broken(f"{expected()[0]} have exactly {LIMIT} bytes, and the buckets are {found}")

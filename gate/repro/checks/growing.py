@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from bucketproof.repro.parts.births import WATCHED, Births, alive
+from bucketproof.repro.parts.births import WATCHED, alive, born
+from bucketproof.repro.parts.operators import Operators
 from bucketproof.repro.parts.slots import STOP, Broken, buckets, let_go, weights
 
 
@@ -33,7 +34,7 @@ def failing() -> Iterator[tuple[str, torch.Tensor]]:
 
 def sync(bucketer: Any, stream: Any) -> None:
     try:
-        with Births():
+        with Operators(born):
             for bucket in buckets(bucketer, stream):
                 del bucket
     except Exception:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bucketproof.repro.parts.seeing import pairs
-from bucketproof.repro.parts.slots import Broken, buckets, consumed, promised, seen, weights
+from bucketproof.repro.parts.arriving import take_off
+from bucketproof.repro.parts.slots import Broken, promised, seen
 
 GIVEN: list[tuple[str, dict[str, Any]]] = []  # what is still to arrive
 
@@ -19,16 +19,8 @@ def note(name: str, tensor: torch.Tensor) -> None:
 def check(bucketer: Any) -> None:
     """Each of several weights of one name arrives."""
     try:
-        for bucket in buckets(bucketer, weights()):
-            receive(pairs(bucket))
-            consumed(bucket)
+        take_off(bucketer)
     except Exception as error:
         raise Broken(f"the bucketer refused them: {error!r}") from error
     for name, facts in GIVEN:
         raise Broken(f"a weight called {name!r} never arrived: {facts}")
-
-
-def receive(members: list[tuple[str, torch.Tensor]]) -> None:
-    for name, tensor in members:
-        if (name, seen(tensor)) in GIVEN:
-            GIVEN.remove((name, seen(tensor)))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from bucketproof.properties.ledger import _storages
 from bucketproof.repro.parts.slots import let_go
 
 WATCHED: list[tuple[StorageWeakRef, int]] = []  # all memory that was handed over or allocated, with its bytes
@@ -20,20 +17,10 @@ def note_whose(name: str, tensor: torch.Tensor, whose: str) -> None:
     WATCHED.append((StorageWeakRef(storage), storage.nbytes()))
 
 
-class Births(TorchDispatchMode):
-    """Watches what is allocated."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch would import its compiler
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        read = {storage._cdata for storage in _storages((*args, *(kwargs or {}).values()))}
-        for storage in _storages((result,)):
-            if storage._cdata not in read:
-                WATCHED.append((StorageWeakRef(storage), storage.nbytes()))
-        return result
+def born(what: str, storage: torch.UntypedStorage, read: set[int]) -> None:
+    """Watch what is allocated."""
+    if storage._cdata not in read:
+        WATCHED.append((StorageWeakRef(storage), storage.nbytes()))
 
 
 def alive() -> int:

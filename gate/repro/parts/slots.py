@@ -14,6 +14,7 @@ PADDING = 0
 CAST = torch.float32
 ERROR = BaseException()
 STOP = 0
+GIVEN: Any = ()
 HELD: list[tuple[Any, list[tuple[str, torch.Tensor]]]] = []
 
 
