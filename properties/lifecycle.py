@@ -111,7 +111,7 @@ def _cut_elsewhere(run: Run, when: str) -> Iterator[Problem]:
     if not (run.intact and calm.intact) or calm.partition() == run.partition():
         return
     if run.repeat().partition() == calm.partition():  # else it is cut here and there, whatever went before
-        yield Problem(f"{when}, its buckets hold items {run.partition()}, and else {calm.partition()}")
+        yield Problem(f"{when}, its buckets hold items {run.partition()}, and otherwise {calm.partition()}")
 
 
 _HOW = {"completed": "was completed", "error": "failed", "close": "was closed"}

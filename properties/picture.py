@@ -73,7 +73,7 @@ def _new_home(drawn: dict[Hashable, _Drawing], buffers: list[Span], run: Run, de
     for place, drawing in drawn.items():
         if delivered.lent and isinstance(place, Span) and place.overlaps(delivered.facts.storage):
             return drawing
-    text, place = f"memory of the bucketer's own, for {delivered.name!r}", delivered.facts.storage
+    text, place = f"the bucketer's memory for {delivered.name!r}", delivered.facts.storage
     # What is held to the end keeps its address to itself; else one may come again.
     is_held = run.plan.consumer == "hold" and place.nbytes > 0
     return _drawing(drawn, ("copy", place if is_held else len(drawn)), text, place)

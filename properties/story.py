@@ -118,9 +118,11 @@ def _is_spoiled(run: Run, delivered: Delivered) -> bool:
     if delivered.index is None:
         return True
     given = run.handed_over[delivered.index]
-    holds_more = delivered.facts.storage.nbytes > delivered.facts.nbytes or bool(delivered.facts.graph)
-    is_needless = given.keep_owed and not delivered.kept
-    return delivered.lent or holds_more or is_needless or not delivered.as_given(given)
+    # What is packed is sent together, and is copied in any case.
+    holds_more = delivered.facts.storage.nbytes > delivered.facts.nbytes and run.promises.padding is None
+    is_needless = given.keep_owed and not delivered.kept and run.promises.copies == "when-needed"
+    is_wrong = delivered.lent or holds_more or bool(delivered.facts.graph) or (is_needless and not given.is_cast)
+    return is_wrong or not delivered.as_given(given)
 
 
 def _where(run: Run, delivered: Delivered) -> str:

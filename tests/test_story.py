@@ -119,7 +119,18 @@ def test_what_the_bucketer_raises_is_told_and_marked(call: Callable[..., Any], l
     assert steps(run, None, "it is wrong")[-1] == Step(line, wrong=True)
 
 
-@pytest.mark.parametrize("name", ["names-the-flushed-bucket", "seeds-torch", "looks-for-the-last", "caches-by-name"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "names-the-flushed-bucket",
+        "seeds-torch",
+        "looks-for-the-last",
+        "caches-by-name",
+        # That a packer copies, and into one payload, is not wrong of it.
+        "packs-tightly",
+        "gives-elements-for-bytes",
+    ],
+)
 def test_what_shows_in_no_step_is_the_last_one(name: str) -> None:
     fault = FAULTS[name]
     cell = next(cell for cell in cells() if cell.property.id == fault.property)
@@ -140,4 +151,4 @@ def test_memory_that_two_held_buckets_point_to_is_drawn_once() -> None:
     run = execute(Target("mine", reuses_its_buffer), Plan(ITEMS[:2], bucket_bytes=4))
 
     drawn = {storage.text: [mark.text for mark in storage.marks] for storage in storages(run, None)}
-    assert drawn["memory of the bucketer's own, for 'w0', 4 bytes"] == ["bucket 0 holds 'w0'", "bucket 1 holds 'w1'"]
+    assert drawn["the bucketer's memory for 'w0', 4 bytes"] == ["bucket 0 holds 'w0'", "bucket 1 holds 'w1'"]
