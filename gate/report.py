@@ -126,7 +126,8 @@ def _pictures(failure: Failure, style: Style) -> Iterator[str]:
     """A bar for each storage, and below it who has to do with which bytes."""
     rows = [row for storage in failure.storages for row in _rows(storage, style)]
     left = min(max((len(text) for text, _ in rows), default=0), WIDTH - _BAR - 8)
-    return (f"{cut(text, left):<{left}}  {bar}" for text, bar in rows)
+    lines = (f"{cut(text, left):<{left}}  {bar}" for text, bar in rows)
+    return lines if style.unicode else (line.replace("…", "~") for line in lines)
 
 
 def _rows(storage: Storage, style: Style) -> Iterator[tuple[str, str]]:

@@ -174,6 +174,24 @@ def test_a_terminal_without_unicode_is_served() -> None:
     assert "+ pass  X fail  ! no verdict  . not applicable" in text
 
 
+@pytest.mark.parametrize("style", [Style(), Style(unicode=False)])
+def test_pictures_of_long_names_and_of_no_byte_stay_in_their_columns(style: Style) -> None:
+    cell = failing("detach")
+    assert cell.failure is not None
+    marks = (Mark("handed-over", "handed over", 8, 8), Mark("held", "bucket 0 holds it", 0, 8))
+    storage = Storage(f"the memory of 'model.{'x' * 100}', 8 bytes", 8, marks)
+    cell = replace(cell, failure=replace(cell.failure, storages=(storage,)))
+
+    lines = render(replace(VERDICT, cells=(cell,)), style).splitlines()
+    start = lines.index("  Memory:") + 1
+    assert {len(line) for line in lines[start : start + 3]} == {98}
+    assert "x', 8 bytes  0" in lines[start]
+    none, full = ("·" * 32, "▓" * 32) if style.unicode else ("." * 32, "=" * 32)
+    assert lines[start + 1].endswith(f"  {none}")
+    assert lines[start + 2].endswith(f"  {full}")
+    assert style.unicode or "".join(lines).isascii()
+
+
 def test_colour_says_nothing_that_the_text_does_not() -> None:
     coloured = render(VERDICT, Style(colour=True))
 
