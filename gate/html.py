@@ -151,7 +151,10 @@ class _Page:
         if any(cell.cell == "smoke" and cell.status == "fail" for cell in cells):
             yield tag("p", _SMOKE)
         if cells:
-            heads = [tag("th", head, scope="col") for head in ("cell", "verdict", "level", "plans", "reason")]
+            heads = [
+                tag("th", head, scope="col", class_="number" if head == "plans" else None)
+                for head in ("cell", "verdict", "level", "plans", "reason")
+            ]
             table = block("table", tag("thead", tag("tr", *heads)), block("tbody", *map(self._other, cells)))
             yield scrolled(table, "The other cells")
 
