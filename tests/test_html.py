@@ -104,6 +104,8 @@ VERDICT = Verdict(
 def harmful(text: str) -> Verdict:
     """A verdict that has the text wherever a verdict has one."""
     cell = replace(failing(f"aliasing.x[{text}]", text), reason=text, link=f"javascript:{text}")
+    assert cell.failure is not None
+    cell = replace(cell, failure=replace(cell.failure, script=f"import torch\n\nprint({text!r})  # {text}\n"))
     cells = (SMOKE, cell, replace(cell, cell=text), replace(SMOKE, cell=f"{text}.y", status="error", reason=text))
     return replace(
         VERDICT,
@@ -387,10 +389,10 @@ def test_what_is_cut_keeps_both_ends(length: int, most: int) -> None:
     assert (" … " in short) == (length > most)
 
 
-def test_a_long_name_is_shortened_everywhere_but_in_the_plan() -> None:
+def test_a_long_name_is_shortened_everywhere_but_in_the_plan_and_the_script() -> None:
     text = texts(parsed(harmful("x" * 10_000)))
 
-    assert text.count("x" * 10_000) == 2  # the plan of each of the two failing cells
+    assert text.count("x" * 10_000) == 2 * (1 + 2)  # of each of the two failing cells
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
