@@ -63,8 +63,9 @@ def _items(failure: Failure) -> list[Markup]:
     if not lines:
         return []
     shown, rest = lines[:_MOST], lines[_MOST:]
-    more = [_folded(f"{len(rest)} more", block("ul", *rest, class_="items"))] if rest else []
-    return [block("ul", *shown, *(tag("li", each, class_="more") for each in more), class_="items")]
+    more = [_folded(f"{len(rest)} more", block("ol", *rest, start=_MOST, class_="items"))] if rest else []
+    # By the numbers that what happened calls them by.
+    return [block("ol", *shown, *(tag("li", each, class_="more") for each in more), start=0, class_="items")]
 
 
 def _steps(failure: Failure) -> list[Markup]:

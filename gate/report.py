@@ -106,8 +106,9 @@ def _told(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _items(failure: Failure) -> Iterator[str]:
-    for item in failure.items[:_MOST]:
-        yield from _wrapped(item, "- ")
+    # By the numbers that what happened calls them by.
+    for number, item in enumerate(failure.items[:_MOST]):
+        yield from _wrapped(item, f"{number}. ")
     if len(failure.items) > _MOST:
         yield f"and {len(failure.items) - _MOST} more, see the plan"
 

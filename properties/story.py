@@ -127,7 +127,7 @@ def _is_spoiled(run: Run, delivered: Delivered) -> bool:
 
 def _where(run: Run, delivered: Delivered) -> str:
     if delivered.index is None:
-        return "never handed over"
+        return "never handed over, or delivered before"
     given = run.handed_over[delivered.index]
     place = _place(delivered)
     if not delivered.same_kind(given):

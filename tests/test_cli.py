@@ -99,7 +99,7 @@ def test_a_broken_promise_is_told_with_the_plan_and_the_steps(capsys: pytest.Cap
 
     out = capsys.readouterr().out
     assert out.startswith(f"FAIL ownership.no-copy[fresh]\n  {PROPERTIES['ownership.no-copy'].sentence}\n")
-    assert re.search(r"Smallest stream:\n    - '", out)
+    assert re.search(r"Smallest stream:\n    0\. '", out)
     assert re.search(r"The plan, as code:\n    Plan\(", out)
     assert "Step by step:\n     1. the bucketer was called: bucket_bytes=" in out
     assert "Traceback" not in out

@@ -219,7 +219,7 @@ def test_markdown_explains_with_the_sentence_the_stream_and_the_steps() -> None:
 
     for part in (
         "The sentence.",
-        "Smallest stream:\n  - 'w': detach, lent",
+        "Smallest stream:\n  0. 'w': detach, lent",
         "!! w: is wrong",
         "Plan(items=(Item('w'),))",
     ):

@@ -113,7 +113,7 @@ FAIL aliasing.survives-overwrite[data]
                  lender wrote,
 
   Smallest stream:
-    - 'w': detach, lent. A view through `.detach()`.
+    0. 'w': detach, lent. A view through `.detach()`.
 
   Step by step:
      1. produced 'w': detach, lent
