@@ -25,7 +25,7 @@ from bucketproof.progress import Progress
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
 from bucketproof.repro_files import folder, hint
-from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request
+from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request, split
 from bucketproof.runner import run
 from bucketproof.verdict import Verdict, read
 
@@ -53,7 +53,8 @@ def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
     listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
     known = options.known if listed and listed.text else None
-    request = Request(target, options.profile, _seed(options), tuple(options.only), options.workers, known)
+    groups = tuple(dict.fromkeys(split(options.groups)))
+    request = Request(target, options.profile, _seed(options), tuple(options.only), options.workers, groups, known)
     with (
         destination(options.json) as write,
         destination(options.known if options.accept else None) as rewrite,
@@ -142,8 +143,18 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    _print(LISTS[options.what]())
+    _print(LISTS[options.what](_groups(options)))
     return 0
+
+
+def _groups(options: argparse.Namespace) -> tuple[str, ...]:
+    chosen = split(options.groups)
+    if not chosen:
+        return ()
+    # Only now, for it imports torch.
+    from bucketproof.trial import must_be_groups
+
+    return must_be_groups(chosen)
 
 
 def _print(text: str) -> None:
@@ -187,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reports(report)
     what = _add(commands, "list", _list, "say what there is")
     what.add_argument("what", choices=LISTS, metavar="{" + ",".join(LISTS) + "}")
+    _add_groups(what, "show what belongs to this group, too")
     return parser
 
 
@@ -212,6 +224,7 @@ def _add_check(commands: Any) -> None:
         metavar="ID",
         help="judge only this family, property or cell; may be repeated (see `bucketproof list properties`)",
     )
+    _add_groups(check, "judge this group of cells, too")
     check.add_argument("--known", metavar="F", help="let the cells fail that this TOML file lists as known")
     check.add_argument("--accept", action="store_true", help="rewrite that file: list what fails now, and nothing else")
     check.add_argument("--baseline", metavar="F", help="let fail only what got worse since the verdict in this file")
@@ -222,6 +235,17 @@ def _add_check(commands: Any) -> None:
     )
     check.add_argument("--json", metavar="F", help="write the verdict to this file")
     _add_reports(check)
+
+
+def _add_groups(command: Any, summary: str) -> None:
+    command.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        dest="groups",
+        metavar="GROUP",
+        help=f"{summary}; several with commas, or repeated (see `bucketproof list groups`)",
+    )
 
 
 def _add_reports(command: Any) -> None:
@@ -260,10 +284,10 @@ def _add(commands: Any, name: str, do: Callable[[argparse.Namespace], int], summ
 
 _EXITS = (
     "A cell is: pass; fail; known, if it fails and is listed by --known; fixed, if it is listed and passes; "
-    "unpromised; skipped, if the target failed smoke; or error, if it has no verdict. "
-    "Exit codes: 0 every promise holds, but for known failures or, with --baseline, nothing got worse; 1 a promise is "
-    "broken; 2 the request cannot be met; 3 no verdict, for the process of the target or the suite died; "
-    "130 interrupted"
+    "unpromised; skipped, if the target failed smoke or this machine lacks what its group needs; or error, if it has "
+    "no verdict. Exit codes: 0 every promise holds, but for known failures or, with --baseline, nothing got worse; "
+    "1 a promise is broken; 2 the request cannot be met; 3 no verdict, for the process of the target or the suite "
+    "died; 130 interrupted"
 )
 
 _DIFF_EXITS = "exit codes: 0 nothing got worse; 1 something did; 2 one of the files is no verdict"

@@ -217,6 +217,7 @@ def _header(verdict: Verdict, sections: Sequence[Section]) -> Markup:
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     links = [tag("li", tag("a", section.title, href=f"#{section.id}")) for section in sections]
     facts = {"profile": verdict.profile, "seed": verdict.seed, "seconds": f"{verdict.seconds:.1f}"}
+    groups = {"with": ", ".join(verdict.groups)} if verdict.groups else {}
     strict = {"strict": "yes"} if verdict.strict else {}
     return block(
         "header",
@@ -227,7 +228,7 @@ def _header(verdict: Verdict, sections: Sequence[Section]) -> Markup:
             f" {counted(verdict)}.",
             class_=f"verdict {status}",
         ),
-        *_facts({**facts, **strict, **verdict.origin}),
+        *_facts({**facts, **groups, **strict, **verdict.origin}),
         tag("nav", block("ul", *links), aria_label="Sections"),
     )
 

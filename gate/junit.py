@@ -86,4 +86,6 @@ def _facts(verdict: Verdict) -> Mapping[str, str]:
         "seed": str(verdict.seed),
         "verdict": verdict.meaning,
     }
+    if verdict.groups:
+        asked["with"] = ", ".join(verdict.groups)
     return {**asked, **verdict.origin, **verdict.environment}

@@ -138,6 +138,11 @@ def headline(verdict: Verdict) -> str:
     return f"{verdict.meaning[0].upper()}{verdict.meaning[1:]}."
 
 
+def with_groups(verdict: Verdict) -> str:
+    """What was judged beside the plain contract, to be appended to other facts."""
+    return f", with {', '.join(verdict.groups)}" if verdict.groups else ""
+
+
 def counted(verdict: Verdict) -> str:
     """How many cells there are, and how many have each status."""
     counts = verdict.counts

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bucketproof.properties import Property
 
 
-def targets() -> str:
+def targets(groups: Collection[str]) -> str:
     """Built-in targets and tried releases."""
     from bucketproof.reference import released
     from bucketproof.targets import BUILT_IN, describe
@@ -21,11 +21,12 @@ def targets() -> str:
     return table([("target", "what it is"), *rows])
 
 
-def properties() -> str:
+def properties(groups: Collection[str]) -> str:
     """Every property's id, level, sentence, and the promises that select it, if it is not judged in any case."""
     from bucketproof.properties import PROPERTIES
 
-    rows = [(each.id, each.level, each.sentence, _promises(each)) for each in PROPERTIES.values()]
+    shown = [each for each in PROPERTIES.values() if each.group in ("", *groups)]
+    rows = [(each.id, each.level, each.sentence, _promises(each)) for each in shown]
     return table([("id", "level", "sentence", "selected by the promises"), *rows])
 
 
@@ -33,15 +34,26 @@ def _promises(prop: Property) -> str:
     return "; ".join(f"{name}={' or '.join(map(repr, values)) or 'any'}" for name, values in prop.needs.items())
 
 
-def provenances() -> str:
+def provenances(groups: Collection[str]) -> str:
     """Every provenance's id, custody and sentence."""
     from bucketproof.strategies import PROVENANCES
 
-    rows = [(each.id, each.custody.value, each.sentence) for each in PROVENANCES.values()]
+    shown = [each for each in PROVENANCES.values() if each.group in ("", *groups)]
+    rows = [(each.id, each.custody.value, each.sentence) for each in shown]
     return table([("id", "custody", "sentence"), *rows])
 
 
-def faults() -> str:
+def groups(chosen: Collection[str]) -> str:
+    """Every group of cells that is not judged unless it is asked for, and what this machine lacks for it."""
+    from bucketproof.properties import cells
+    from bucketproof.strategies import GROUPS
+
+    shown = [each for each in GROUPS.values() if not chosen or each.id in chosen]
+    rows = [(each.id, str(len(cells([each.id])) - len(cells())), each.sentence, each.missing()) for each in shown]
+    return table([("group", "cells", "what is in it", "missing here"), *rows])
+
+
+def faults(groups: Collection[str]) -> str:
     """Every fault of the zoo, the property that must catch it, and what it does."""
     from bucketproof.reference.faults import FAULTS
 
@@ -49,10 +61,11 @@ def faults() -> str:
     return table([("fault", "must be caught by", "origin", "what it does"), *rows])
 
 
-LISTS: dict[str, Callable[[], str]] = {
+LISTS: dict[str, Callable[[Collection[str]], str]] = {
     "targets": targets,
     "properties": properties,
     "provenances": provenances,
+    "groups": groups,
     "faults": faults,
 }
 

@@ -9,7 +9,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bucketproof.layout import BECAME, MARKS, WORDS, alike, by_property, changed, counted, explained, headline, noted
+from bucketproof.layout import (
+    BECAME,
+    MARKS,
+    WORDS,
+    alike,
+    by_property,
+    changed,
+    counted,
+    explained,
+    headline,
+    noted,
+    with_groups,
+)
 from bucketproof.markup import cut, seen, tag
 from bucketproof.properties.outcome import Outcome
 from bucketproof.report import explain
@@ -71,7 +83,8 @@ def _left_out(titles: Sequence[str], limit: int) -> str:
 def _verdict(verdict: Verdict) -> str:
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     origin = "".join(f", {_code(f'{name} {value}')}" for name, value in sorted(verdict.origin.items())[: _MOST // 4])
-    facts = f"profile {_code(verdict.profile)}, seed {verdict.seed}, {verdict.seconds:.1f} s{origin}"
+    more = f"{with_groups(verdict)}{origin}"
+    facts = f"profile {_code(verdict.profile)}, seed {verdict.seed}, {verdict.seconds:.1f} s{more}"
     return f"## {MARKS[status]} {_code(verdict.target)}\n\n**{headline(verdict)}** {counted(verdict)}.\n\n{facts}\n"
 
 

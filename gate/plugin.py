@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bucketproof.request import PROFILE_NAMES, BadRequest
+from bucketproof.request import PROFILE_NAMES, BadRequest, split
 
 if TYPE_CHECKING:
     from bucketproof.trial import Trial
@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         help="judge only this family, property or cell; may be repeated",
+    )
+    group.addoption(
+        "--bucketer-with",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="judge this group of cells, too; several with commas, or repeated",
     )
     group.addoption("--bucketer-known", metavar="F", help="let the cells fail that this TOML file lists as known")
 
@@ -73,7 +80,8 @@ def _trial(config: pytest.Config) -> Trial:
     from bucketproof.targets import resolve
     from bucketproof.trial import Trial, known_to_fail, profile_named, select
 
-    chosen, known = select(config.getoption("bucketer_only")), known_to_fail(config.getoption("bucketer_known"))
+    chosen = select(config.getoption("bucketer_only"), split(config.getoption("bucketer_with")))
+    known = known_to_fail(config.getoption("bucketer_known"))
     spec = config.getoption("bucketer") or "reference"
     target = resolve(spec)
     profile = profile_named(config.getoption("bucketer_profile"))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, counted, noted
+from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, counted, noted, with_groups
 from bucketproof.markup import cut
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
@@ -245,7 +245,7 @@ def _property_line(cell: Outcome, style: Style) -> str:
 
 def _summary(verdict: Verdict, style: Style) -> list[str]:
     facts = [counted(verdict), _target(verdict)]
-    facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s"]
+    facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s{with_groups(verdict)}"]
     end = f"exit {verdict.exit_code}: {verdict.meaning}"
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     return [*_joined(facts), style.paint(end, status)]

@@ -33,8 +33,15 @@ class Request:
     only: tuple[str, ...] = ()
     workers: int = 0
     """How many processes judge; with none, this one does."""
+    groups: tuple[str, ...] = ()
+    """What is judged beside the plain contract."""
     known: str | None = None
     """The file that lists the cells that are known to fail."""
+
+
+def split(given: Iterable[str]) -> tuple[str, ...]:
+    """Names that were given one by one, or several with commas between them."""
+    return tuple(name.strip() for each in given for name in each.split(","))
 
 
 def near(word: str, known: Iterable[str]) -> str:

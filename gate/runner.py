@@ -42,6 +42,7 @@ def _arguments(request: Request) -> list[str]:
     tests = Path(_home(), "test_contract.py")
     only = [f"--bucketer-only={each}" for each in request.only]
     known = [f"--bucketer-known={request.known}"] if request.known else []
+    groups = [f"--bucketer-with={each}" for each in request.groups]
     return [
         str(tests),
         *("-c", os.devnull, "--rootdir", str(tests.parent), "--noconftest", "--import-mode=importlib"),
@@ -56,6 +57,7 @@ def _arguments(request: Request) -> list[str]:
         f"--bucketer-seed={request.seed}",
         *only,
         *known,
+        *groups,
     ]
 
 
@@ -179,6 +181,7 @@ class _Gatherer:
             target=target["name"],
             origin=target["origin"],
             promises=target["promises"],
+            groups=request.groups,
             profile=request.profile,
             seed=request.seed,
             environment=environment(),

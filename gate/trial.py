@@ -26,7 +26,7 @@ from bucketproof.properties import (
 from bucketproof.report import explain
 from bucketproof.repro import scripted
 from bucketproof.request import BadRequest, near
-from bucketproof.strategies import PROVENANCES
+from bucketproof.strategies import GROUPS, PROVENANCES
 
 RECORD = "bucketproof"
 """The key of a test's record among its user properties, which cross process boundaries."""
@@ -112,7 +112,7 @@ def record(cell: Cell | None, target: Target, outcome: Outcome) -> dict[str, Any
 def without_verdict(reasons: Mapping[str, str], target: str) -> list[dict[str, Any]]:
     """Records of cells that nobody could judge, by their ids."""
     named = Target(target, without_verdict)
-    by_id = {cell.id: cell for cell in cells()}
+    by_id = {cell.id: cell for cell in cells(GROUPS)}
     return [
         record(by_id.get(id), named, Outcome(id, "error", by_id[id].level if id in by_id else "MUST", reason=reason))
         for id, reason in reasons.items()
@@ -142,17 +142,36 @@ def known_to_fail(path: str | None) -> dict[str, Known]:
     if path is None:
         return {}
     listed = KnownFile.read(path).entries()
-    must_be_cells(path, listed, [cell.id for cell in cells()])
+    must_be_cells(path, listed, [cell.id for cell in cells(GROUPS)])
     return listed
 
 
-def select(only: Iterable[str]) -> tuple[Cell, ...]:
-    """The cells of the families, properties and cells named, or all of them. Raises `BadRequest`."""
-    everything, wanted = cells(), set(only)
+def select(only: Iterable[str], groups: Iterable[str] = ()) -> tuple[Cell, ...]:
+    """The cells of the families, properties and cells named, or all of them, of these groups too.
+
+    Raises `BadRequest`.
+    """
+    everything, wanted = cells(must_be_groups(groups)), set(only)
     known = [name for cell in everything for name in _names(cell)]
     for name in sorted(wanted.difference(known)):
-        raise BadRequest(f"no property, family or cell {name!r}{near(name, known)} See: bucketproof list properties")
+        hint = _in_a_group(name) or f"{near(name, known)} See: bucketproof list properties"
+        raise BadRequest(f"no property, family or cell {name!r}{hint}")
     return tuple(cell for cell in everything if not wanted or wanted.intersection(_names(cell)))
+
+
+def must_be_groups(names: Iterable[str]) -> tuple[str, ...]:
+    """The groups of these names, each once. Raises `BadRequest`."""
+    chosen = tuple(dict.fromkeys(names))
+    for name in chosen:
+        if name not in GROUPS:
+            raise BadRequest(f"no group {name!r}{near(name, GROUPS)}: there are {', '.join(GROUPS)}")
+    return chosen
+
+
+def _in_a_group(name: str) -> str:
+    """How to ask for a cell that is of a group, if it is."""
+    needed = next((cell.groups for cell in cells(GROUPS) if name in _names(cell)), None)
+    return f" without --with {','.join(sorted(needed))}" if needed else ""
 
 
 def _names(cell: Cell) -> tuple[str, str, str]:

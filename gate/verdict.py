@@ -35,6 +35,8 @@ class Verdict:
     """The custody of each provenance that has a cell."""
     promises: dict[str, Any] = field(default_factory=dict)
     """What the target promises, by the names of `Promises`; nothing if that is not known."""
+    groups: tuple[str, ...] = ()
+    """The groups that were judged beside the plain contract."""
     strict: bool = False
     """Whether a failing SHOULD counts, and a cell that is listed as known and passes."""
     baseline: Baseline | None = None
@@ -121,7 +123,8 @@ class Verdict:
         if odd := {cell.status for cell in cells}.difference(get_args(Status)):
             raise TypeError(f"no cell can be {' or '.join(sorted(odd))}")
         baseline = data.get("baseline") and Baseline(**data["baseline"])
-        return cls(**{**fields, "cells": cells, "baseline": baseline})
+        groups = tuple(data.get("groups", ()))
+        return cls(**{**fields, "cells": cells, "baseline": baseline, "groups": groups})
 
 
 def read(path: str) -> Verdict:

@@ -61,6 +61,17 @@ def no_pinned_storage(run: Run) -> Iterator[Problem]:
         yield Problem(f"the {nbytes} bytes it was handed over in are still alive after the producer let go", index)
 
 
+@contract("aliasing.ships-only-its-bytes", campaigns=["shipped"], group="processes")
+def ships_only_its_bytes(run: Run) -> Iterator[Problem]:
+    """What another process maps of a bucket is its tensors' bytes, not the buffers that they were made from."""
+    padding = run.promises.padding or 0
+    for members in _by_storage(run):
+        mapped, shown = members[0].facts.storage.nbytes, union([each.facts.span for each in members])
+        for each in members:
+            if mapped > shown + padding * len(members):
+                yield Problem(f"{mapped} bytes are mapped to show {shown}", each.index)
+
+
 def _by_storage(run: Run) -> list[list[Delivered]]:
     found: dict[tuple[int, int], list[Delivered]] = defaultdict(list)
     for delivered in run.delivered:

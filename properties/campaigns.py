@@ -21,7 +21,6 @@ _GENERATORS: tuple[Iterables, ...] = ("generator", "async-generator")
 """Iterables that can be closed."""
 _LAZY: tuple[Iterables, ...] = (*_GENERATORS, "iterator", "async-iterator")
 """Iterables of which it can be seen how far they were advanced."""
-_SHARED = [provenance.id for provenance in PROVENANCES.values() if provenance.custody is Custody.SHARED]
 _LONG = 40
 """Repetitions of a long stream, which has hundreds of items: some faults need them."""
 _FEW = {
@@ -140,7 +139,13 @@ def _enlarged_item(item: Item) -> Item:
 
 
 _TIED = ("fresh", "tied", "tied-object")
-_OWNED = tuple(id for id, each in PROVENANCES.items() if each.custody is Custody.OWNED)
+
+
+def _of(*custodies: Custody) -> tuple[str, ...]:
+    return tuple(id for id, each in PROVENANCES.items() if each.custody in custodies and not each.group)
+
+
+_OWNED, _SHARED = _of(Custody.OWNED), _of(Custody.SHARED)
 
 
 def _ending(*ends: Ends, latest: int = 8, **options: Any) -> Callable[[Promises], Plans]:
@@ -192,6 +197,9 @@ def _alike(plan: Plan) -> Plan:
     return replace(plan, items=tuple(tied))
 
 
+GROUPED = {"shipped": "processes"}
+"""Campaigns that are not looked at in any case, with the group that they are of."""
+
 NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
 """Campaigns that show nothing of a target which does not promise this."""
 
@@ -224,6 +232,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "cancellation": _ending("cancel", min_items=2, iterables=("async-generator",)),
     "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
+    "shipped": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
 }
 

@@ -10,11 +10,11 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bucketproof.properties.campaigns import NEEDED
+from bucketproof.properties.campaigns import GROUPED, NEEDED
 from bucketproof.properties.outcome import Level
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
-from bucketproof.strategies import PROVENANCES, Custody
+from bucketproof.strategies import GROUPS, PROVENANCES, Custody
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Property:
     """Whether it judges runs that did not end. They were cut short anywhere, and show nothing else."""
     needs: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     """The promises that select it, with the values for which they do; no value stands for any."""
+    group: str = ""
+    """The group that it belongs to, if it is not judged in any case."""
 
     def unpromised(self, promises: Promises) -> str | None:
         """The promise that would have to be made for this to be judged, if one is missing."""
@@ -85,6 +87,16 @@ class Cell:
         )
 
     @builtins.property
+    def groups(self) -> frozenset[str]:
+        """The groups that have to be asked for, for this to be judged: its property's, its plans', its provenance's."""
+        provenance = PROVENANCES[self.provenance].group if self.provenance else ""
+        return frozenset({self.property.group, GROUPED.get(self.campaign, ""), provenance} - {""})
+
+    def missing(self) -> str:
+        """What this machine lacks for it, in one line; nothing if it can be judged here."""
+        return next((lack for group in sorted(self.groups) if (lack := GROUPS[group].missing())), "")
+
+    @builtins.property
     def level(self) -> Level:
         """Whether it must hold."""
         return self.property.level
@@ -114,6 +126,7 @@ def contract(
     campaigns: Iterable[str] | None = None,
     hangs: bool = False,
     needs: Mapping[str, tuple[object, ...]] | None = None,
+    group: str = "",
 ) -> Callable[[Judge], Judge]:
     """Register a property. Its sentence is the first line of the function's docstring.
 
@@ -125,14 +138,15 @@ def contract(
         if id in PROPERTIES:
             raise ValueError(f"property {id!r} is registered twice; give one of them another id")
         sentence = (judge.__doc__ or "").strip().split("\n")[0]
-        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), kinds, hangs, needs or {})
+        PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), kinds, hangs, needs or {}, group)
         return judge
 
     return add
 
 
-def cells() -> tuple[Cell, ...]:
-    """All cells. Those that share their runs stand side by side."""
+def cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:
+    """All cells that are of no group, and those of these groups. Those that share their runs stand side by side."""
+    asked = frozenset(groups)
     by_provenance = (
         Cell(prop, provenance.id, provenance.id)
         for provenance in PROVENANCES.values()
@@ -140,4 +154,5 @@ def cells() -> tuple[Cell, ...]:
         if provenance.custody in prop.custodies
     )
     others = (Cell(prop, each) for prop in PROPERTIES.values() for each in prop.campaigns)
-    return (*sorted(others, key=lambda cell: cell.campaign), *by_provenance)
+    every = (*sorted(others, key=lambda cell: cell.campaign), *by_provenance)
+    return tuple(sorted((each for each in every if each.groups <= asked), key=lambda cell: sorted(cell.groups)))

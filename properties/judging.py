@@ -96,9 +96,11 @@ class Survey:
 def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool) -> Outcome:
     if reason := cell.unpromised(target.promises):
         return Outcome(cell.id, "unpromised", cell.level, reason=reason)
+    if lack := cell.missing():
+        return Outcome(cell.id, "skipped", cell.level, reason=lack)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
-    seen = _survey(target, cell.campaign, profile, seed)
+    seen = _survey(target, cell.campaign, cell.groups, profile, seed)
     if cell.id in seen.broken:
         first = seen.broken[cell.id]
         # To shrink what hangs would take as long as it hangs, again and again.
@@ -112,10 +114,9 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool
 
 
 @lru_cache(maxsize=1024)
-def _survey(target: Target, campaign: str, profile: Profile, seed: int) -> Survey:
-    return survey(
-        target, [cell for cell in cells() if cell.campaign == campaign], drawn(campaign, target.promises, profile, seed)
-    )
+def _survey(target: Target, campaign: str, groups: frozenset[str], profile: Profile, seed: int) -> Survey:
+    judged = [cell for cell in cells(groups) if (cell.campaign, cell.groups) == (campaign, groups)]
+    return survey(target, judged, drawn(campaign, target.promises, profile, seed))
 
 
 def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Survey:

@@ -23,6 +23,7 @@ from bucketproof.strategies.draw import (
     shapes,
 )
 from bucketproof.strategies.dtypes import DTYPES
+from bucketproof.strategies.groups import GROUPS, Group
 from bucketproof.strategies.plans import Item, Lender, Plan
 from bucketproof.strategies.provenances import CHAINS, LAYOUTS, PROVENANCES, Layout, Provenance
 from bucketproof.strategies.stream import Stream, build
@@ -30,10 +31,12 @@ from bucketproof.strategies.stream import Stream, build
 __all__ = [
     "CHAINS",
     "DTYPES",
+    "GROUPS",
     "LAYOUTS",
     "PROVENANCES",
     "UNIQUE_NAMES",
     "Custody",
+    "Group",
     "Item",
     "Layout",
     "Lender",

@@ -89,7 +89,7 @@ _COMMON = tuple(Lender(size=size) for size in planned.LENDER_SIZES)
 
 
 def items(*, provenances: Iterable[str] | None = None) -> st.SearchStrategy[Item]:
-    """Items of the given provenances, by default of all.
+    """Items of the given provenances, by default of all that are of no group.
 
     Shrinks towards the first provenance, `float32`, one element and a contiguous layout.
     """
@@ -163,7 +163,8 @@ def plans(
     iterables: Sequence[planned.Iterables] = planned.ITERABLES,
     grad_modes: Sequence[planned.GradMode] = planned.GRAD_MODES,
 ) -> st.SearchStrategy[Plan]:
-    """Plans of `min_items` to `max_items` items of the given provenances, by default of all.
+    """Plans of `min_items` to `max_items` items of the given provenances, by default of all that are of no
+    group.
 
     `limits(items)` is the strategy for the bucket's limit, in bytes.
 
@@ -241,7 +242,8 @@ def _checked(provenances: Iterable[str] | None) -> tuple[str, ...]:
 
     Shrinking goes down step by step, and would be stuck at one of two that fail with one between them that does not.
     """
-    wanted = set(PROVENANCES if provenances is None else provenances)
+    plain = (each.id for each in PROVENANCES.values() if not each.group)
+    wanted = set(plain if provenances is None else provenances)
     if isinstance(provenances, str) or not wanted or wanted - set(PROVENANCES):
         raise InvalidArgument(
             f"provenances={provenances!r} must be ids of registered provenances, at least one; "

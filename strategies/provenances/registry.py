@@ -67,6 +67,8 @@ class Provenance:
     """Whether the lender's buffer has exactly the size that is asked for."""
     plain: bool = True
     """Whether its elements are the bytes in memory, not yet to be conjugated or negated."""
+    group: str = ""
+    """The group that it is drawn for, if it is not drawn in any case."""
 
 
 PROVENANCES: dict[str, Provenance] = {}
@@ -94,6 +96,7 @@ def provenance(
     layouts: str = "none",
     home: Home = "heap",
     exact: bool = False,
+    group: str = "",
     **domain: object,
 ) -> Callable[[Build], Build]:
     """Register one provenance. Its sentence is the first line of the function's docstring."""
@@ -109,6 +112,7 @@ def provenance(
                 _layouts(layouts),
                 home=home,
                 exact=exact,
+                group=group,
             )
         )
         return build
