@@ -22,6 +22,7 @@ from bucketproof.properties.buckets import Malformed, pairs_of
 from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, watch
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.payload import Unpacked
+from bucketproof.properties.pending import Pending
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
@@ -49,7 +50,7 @@ class Consumer:
         """Cancels the consuming task, if there is one."""
         self._watched: list[StorageWeakRef] = []
         self._waiting: dict[str, deque[int]] = defaultdict(deque)
-        self._undelivered: dict[int, HandOver] = {}
+        self._pending = Pending(run.promises)
         self._held: list[tuple[Any, _Noted]] = []
         self._dropped: list[tuple[int, StorageWeakRef]] = []
         self._surroundings = surroundings()
@@ -71,7 +72,7 @@ class Consumer:
         self.ledger.handed_over(index, handed_over.facts.storage_id, handed_over.facts.nbytes)
         self._watched.append(watch(tensor))
         self._waiting[item.name].append(index)
-        self._undelivered[index] = handed_over
+        self._pending.add(handed_over)
 
     def _overwritten(self, buffer: Buffer) -> None:
         self.run.events.append(Event("overwritten", place=Span(*buffer.place)))
@@ -88,15 +89,14 @@ class Consumer:
 
     # What the bucketer does.
 
-    def _grown(self, live: int) -> None:
+    def _grown(self) -> None:
         """The bucketer has allocated. What had to be copied for the open bucket is allowed, and one item beside."""
-        pending = self._undelivered.values()
-        # What may be cast, or copied, need not be kept.
-        always = self.run.promises.copies != "when-needed" or self.run.promises.dtype is None
-        padding = self.run.promises.padding or 0
-        copied = [each for each in pending if always or each.is_cast or not each.keep_owed]
-        owed = sum(each.largest + padding for each in copied)
-        self.run.peaks.append((live, owed, max((each.largest for each in pending), default=0)))
+        owed, largest = self._pending.owed, self._pending.largest
+        # After one time that is too much, the next to be told is one that is more by a quarter.
+        told = self.run.peaks[-1][0] * 5 // 4 if self.run.peaks else 0
+        enough = max(owed + largest, told)
+        if (live := self.ledger.living(enough)) > enough:
+            self.run.peaks.append((live, owed, largest))
 
     def receive(self, bucket: Any) -> None:
         """Take a bucket and note what there is to note."""
@@ -106,8 +106,7 @@ class Consumer:
             self.run.packings.append(bucket.packing)
         pulled = self.stream.pulled
         self.look_around(f"while bucket {number} was consumed")
-        lent = [Span(*buffer.place) for buffer in self.stream.buffers if buffer.is_there]
-        noted = [(self._note(number, name, tensor, lent), tensor) for name, tensor in pairs]
+        noted = [(self._note(number, name, tensor), tensor) for name, tensor in pairs]
         del pairs
         self.run.buckets.append(Bucket(pulled))
         self.run.events.append(Event("delivered", number))
@@ -120,20 +119,20 @@ class Consumer:
             self.drop(written=self.run.plan.consumer == "clear")
 
     def _all_delivered_before(self) -> int:
-        return min(self._undelivered, default=self.stream.pulled)
+        return self._pending.first
 
-    def _note(self, bucket: int, name: str, tensor: torch.Tensor, lent: list[Span]) -> Delivered:
+    def _note(self, bucket: int, name: str, tensor: torch.Tensor) -> Delivered:
         seen = facts(tensor)
         self.ledger.delivered(seen.storage_id)
         index = self._matching(name, seen)
         if index is not None:
             self._waiting[name].remove(index)
-            self._undelivered.pop(index, None)
+            self._pending.remove(index)
         return Delivered(
             bucket=bucket,
             name=name,
             facts=seen,
-            lent=any(seen.storage.overlaps(span) for span in lent),
+            lent=self.stream.lends(*seen.storage),
             index=index,
             kept=index is not None and self._is_kept(seen, index),
         )
@@ -141,9 +140,11 @@ class Consumer:
     def _matching(self, name: str, seen: Facts) -> int | None:
         """The hand-over that a tensor is: of those of its name the first with its bits, or else the first."""
         waiting = self._waiting[name]
-        due = (self.run.handed_over[index].expected for index in waiting)
-        alike = [(each.shape, each.dtype, each.bits) == (seen.shape, seen.dtype, seen.bits) for each in due]
-        return waiting[alike.index(True) if True in alike else 0] if waiting else None
+        for index in waiting:
+            due = self.run.handed_over[index].expected
+            if (due.shape, due.dtype, due.bits) == (seen.shape, seen.dtype, seen.bits):
+                return index
+        return waiting[0] if waiting else None
 
     def _is_kept(self, seen: Facts, index: int) -> bool:
         given = self.run.handed_over[index].facts
@@ -196,7 +197,9 @@ class Consumer:
 
     def _read_again(self, moment: Moment, held: list[tuple[Any, _Noted]]) -> None:
         for delivered, tensor in itertools.chain.from_iterable(noted for _, noted in held):
-            delivered.later.append((moment, bits(tensor)))
+            now = bits(tensor)
+            # Not one more copy of what is as it was.
+            delivered.later.append((moment, delivered.facts.bits if now == delivered.facts.bits else now))
 
     def _look_for_stale(self, when: str) -> None:
         """The producer is advanced, or the sync is over: whatever was dropped should be gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ctypes
 from typing import NamedTuple
 
 import torch
@@ -27,8 +27,7 @@ class Span(NamedTuple):
         return max(self.start, other.start) < min(self.end, other.end)
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """A tensor, as data. It holds nothing of the tensor."""
 
     dtype: str
@@ -61,19 +60,21 @@ def facts(tensor: torch.Tensor) -> Facts:
     """Read all of it. Nothing of the tensor is alive afterwards that was not before."""
     graph = type(tensor.grad_fn).__name__ if tensor.grad_fn is not None else ""
     grad = tensor.grad.nbytes if tensor.is_leaf and tensor.grad is not None else 0
-    tensor = tensor.detach().as_subclass(torch.Tensor)
+    tensor = _bare(tensor)
     storage = tensor.untyped_storage()
-    start = storage.data_ptr()
+    start, nbytes = storage.data_ptr(), tensor.numel() * tensor.itemsize
+    contiguous, lazy = tensor.is_contiguous(), tensor.is_conj() or tensor.is_neg()
+    span = _span(tensor, start, nbytes if contiguous else None)
     return Facts(
         dtype=name_of(tensor.dtype),
         shape=tuple(tensor.shape),
         stride=tensor.stride(),
         device=str(tensor.device),
-        nbytes=tensor.numel() * tensor.itemsize,
-        contiguous=tensor.is_contiguous(),
-        lazy=tensor.is_conj() or tensor.is_neg(),
+        nbytes=nbytes,
+        contiguous=contiguous,
+        lazy=lazy,
         graph=graph,
-        span=_span(tensor, start),
+        span=span,
         storage=Span(start, start + storage.nbytes()),
         storage_id=storage._cdata,
         bits=bits(tensor),
@@ -81,24 +82,42 @@ def facts(tensor: torch.Tensor) -> Facts:
     )
 
 
-def _span(tensor: torch.Tensor, start: int) -> Span:
+def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
+
+
+def _span(tensor: torch.Tensor, start: int, nbytes: int | None) -> Span:
+    """The addresses of a tensor in a storage that starts there; of one that is contiguous, its bytes are known."""
     first = start + int(tensor.storage_offset()) * tensor.itemsize
-    if tensor.numel() == 0:
-        return Span(first, first)
-    reach = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-    return Span(first, first + int(reach + 1) * tensor.itemsize)
+    if nbytes is None:
+        reach = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+        nbytes = int(reach + 1) * tensor.itemsize if tensor.numel() else 0
+    return Span(first, first + nbytes)
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """The bits of a tensor's elements, in order.
+    """The bits of a tensor's elements, in order. A tensor on the meta device has none.
 
-    They are compared rather than values, since payloads of NaNs count. The copy is what makes any strides readable,
-    those of singleton dimensions too, which torch calls contiguous and yet refuses to view as bytes.
+    They are compared rather than values, since payloads of NaNs count.
     """
-    flat = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    tensor = _bare(tensor)
+    if tensor.device.type == "meta" or not tensor.numel():
+        return b""
+    is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    if is_plain and tensor.device.type == "cpu":
+        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.itemsize)
+    return _copied(tensor)
+
+
+def _copied(tensor: torch.Tensor) -> bytes:
+    # The copy makes any strides readable, those of singleton dimensions too, which torch calls contiguous and yet
+    # refuses to view as bytes.
+    flat = tensor.resolve_conj().resolve_neg()
     if flat.itemsize in _INTEGERS:
         flat = flat.view(_INTEGERS[flat.itemsize])  # a copy of a bool would make a 1 of whatever byte was written
     flat = flat.clone(memory_format=torch.contiguous_format).view(-1)

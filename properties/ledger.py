@@ -27,16 +27,16 @@ class Copy:
 
 
 class Ledger(TorchDispatchMode):
-    """Counts while it is entered. `grown(nbytes)` is called with what is alive of the bucketer's own, each time it
-    has allocated more.
-    """
+    """Counts while it is entered. `grown()` is called each time that the bucketer has allocated."""
 
-    def __init__(self, grown: Callable[[int], None] = lambda nbytes: None) -> None:
+    def __init__(self, grown: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.copies: list[Copy] = []
         self.births: list[tuple[StorageWeakRef, int]] = []
         self._grown = grown
         self._own: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._young: list[int] = []
+        self._at_most = 0
         self._handed_over: dict[int, tuple[int, int]] = {}
 
     def handed_over(self, index: int, storage_id: int, nbytes: int) -> None:
@@ -45,7 +45,23 @@ class Ledger(TorchDispatchMode):
 
     def delivered(self, storage_id: int) -> None:
         """This storage is the consumer's now."""
-        self._own.pop(storage_id, None)
+        self._forget(storage_id)
+
+    def living(self, enough: int) -> int:
+        """Bytes of the bucketer's own that are alive; or some that are not, too, if all of it is not above `enough`.
+
+        To count exactly takes a look at each storage. What has died is mostly of those that came last.
+        """
+        for suspects in (self._young, self._own):
+            if self._at_most > enough:
+                for storage_id in [each for each in suspects if not self._is_own(each)]:
+                    self._forget(storage_id)
+                self._young.clear()
+        return self._at_most
+
+    def _forget(self, storage_id: int) -> None:
+        _, nbytes = self._own.pop(storage_id, (None, 0))
+        self._at_most -= nbytes
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,26 +84,28 @@ class Ledger(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         read = {storage._cdata for storage in _storages((*args, *(kwargs or {}).values()))}
         for storage in _storages((result,)):
-            self._written(storage, read, str(func))
+            self._written(storage, read, func)
         return result
 
-    def _written(self, storage: torch.UntypedStorage, read: set[int], op: str) -> None:
+    def _written(self, storage: torch.UntypedStorage, read: set[int], op: object) -> None:
         written, nbytes = storage._cdata, storage.nbytes()
         if written not in read and not self._is_own(written):
             self._born(storage, nbytes)
         for source in read - {written}:
             index, size = self._handed_over.get(source, (-1, 0))
             if index >= 0 and nbytes >= size > 0:
-                self.copies.append(Copy(index, size, op))
+                self.copies.append(Copy(index, size, str(op)))
 
     def _born(self, storage: torch.UntypedStorage, nbytes: int) -> None:
         # An address that is used again is not the hand-over's any more.
         self._handed_over.pop(storage._cdata, None)
         born = StorageWeakRef(storage), nbytes
         self.births.append(born)
+        self._forget(storage._cdata)
         self._own[storage._cdata] = born
-        self._own = {key: own for key, own in self._own.items() if not own[0].expired()}
-        self._grown(sum(nbytes for _, nbytes in self._own.values()))
+        self._young.append(storage._cdata)
+        self._at_most += nbytes
+        self._grown()
 
     def _is_own(self, storage_id: int) -> bool:
         return storage_id in self._own and not self._own[storage_id][0].expired()

@@ -123,8 +123,8 @@ class Run:
     events: list[Event] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     peaks: list[tuple[int, int, int]] = field(default_factory=list)
-    """Each time the bucketer had allocated: its living bytes, the bytes of undelivered items that had to be copied,
-    and those of the largest undelivered item."""
+    """When the bucketer had more alive than was allowed: its living bytes, the bytes of undelivered items that had to
+    be copied, and those of the largest undelivered item."""
     pinned: dict[int, int] = field(default_factory=dict)
     """Hand-overs whose storage outlived the producer, though no bucket needs it, with its bytes."""
     stale: list[int] = field(default_factory=list)
@@ -245,7 +245,14 @@ class Run:
 
     def members(self, bucket: int) -> list[Delivered]:
         """What one bucket held."""
-        return [delivered for delivered in self.delivered if delivered.bucket == bucket]
+        return self._by_bucket.get(bucket, [])
+
+    @cached_property
+    def _by_bucket(self) -> dict[int, list[Delivered]]:
+        found: dict[int, list[Delivered]] = defaultdict(list)
+        for delivered in self.delivered:
+            found[delivered.bucket].append(delivered)
+        return found
 
     @cached_property
     def calm(self) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import torch
 
@@ -80,6 +81,7 @@ REINTERPRETED = tuple(name for name, dtype in DTYPES.items() if dtype.itemsize i
 """Dtypes that have a twin: another dtype of the same size."""
 
 
+@cache
 def name_of(dtype: torch.dtype) -> str:
     """`float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import tempfile
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Literal, TypeVar
 
@@ -115,7 +118,8 @@ class Buffer:
         self.place = _place(self.raw)
         """The addresses from its first byte to behind its last, as it is lent."""
         self._other: StorageWeakRef | None = None
-        self._is_remote = home == "shared"
+        self.is_remote = home == "shared"
+        """Whether it lies elsewhere each time that it is lent, and may be gone from there."""
         self.lent_at: int | None = None
         self.touched = False
         """Whether somebody else has written to what was lent, or has told autograd that it has."""
@@ -123,7 +127,7 @@ class Buffer:
 
     def lend(self) -> torch.Tensor:
         """All of it, as a hand-over's memory: for one between processes, as another process has it."""
-        if not self._is_remote or not self.raw.numel():
+        if not self.is_remote or not self.raw.numel():
             return self.raw
         # The lender has a mapping of its own, so that in this process nobody holds the memory but who it is lent to.
         lent: torch.Tensor = torch.empty_like(self.raw).share_memory_()
@@ -134,18 +138,18 @@ class Buffer:
         self.place, self._other = _place(lent), StorageWeakRef(storage)
         return lent
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it still lies where it was lent."""
-        return self._other is None or not self._other.expired()
+    def reaches(self, start: int, end: int) -> bool:
+        """Whether it still lies where it was lent, and some of these addresses are among its own."""
+        is_gone = self._other is not None and self._other.expired()
+        return not is_gone and max(start, self.place[0]) < min(end, self.place[1])
 
     def seal(self) -> None:
         """Remember what is lent."""
         self._sealed = self._bytes(), version(self.raw)
 
     def _bytes(self) -> bytes:
-        # Of a copy: memory that was exported to numpy is no longer to be resized, which a bucketer could see.
-        return self.raw.clone().numpy().tobytes()
+        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
+        return ctypes.string_at(self.raw.data_ptr(), self.raw.numel())
 
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
@@ -181,6 +185,11 @@ class Lending:
         self._turns = _TURNS[plan.kind] if self._at_next else None
         self._bucket_bytes = bucket_bytes
         self._rings: dict[Hashable, list[Buffer]] = {}
+        self._map = _Map()
+        self._remote: list[Buffer] = []
+        self._lent: OrderedDict[Buffer, None] = OrderedDict()
+        """What is to be respected, in the order in which it was lent: a stream has many items, and looks at few."""
+        self._unsealed: list[Buffer] = []
         self._clock = 0
         self._told = on_overwrite
 
@@ -189,24 +198,37 @@ class Lending:
         """All buffers there are."""
         return (buffer for ring in self._rings.values() for buffer in ring)
 
+    def reaches(self, start: int, end: int) -> bool:
+        """Whether some of these addresses are a buffer's, as it is lent."""
+        return self._map.reaches(start, end) or any(buffer.reaches(start, end) for buffer in self._remote)
+
     def lend(self, nbytes: int, dtype: torch.dtype, *, home: Home, exact: bool) -> torch.Tensor:
         """At least `nbytes` bytes, whose content is free to be written (uint8, one dimension)."""
         capacity = nbytes if exact else self._capacity(nbytes)
         ring = self._rings.setdefault((home, capacity, self._plan.kind == "per-dtype" and dtype), [])
         if self._turns is None or len(ring) < self._turns:
-            buffer = Buffer(capacity, home)
+            buffer = self._made(capacity, home)
         else:
             buffer = ring.pop(0)
             self._overwrite(buffer)
         ring.append(buffer)
         buffer.lent_at = self._clock
+        self._lent[buffer] = None
+        self._unsealed.append(buffer)
         return buffer.lend()
+
+    def _made(self, capacity: int, home: Home) -> Buffer:
+        buffer = Buffer(capacity, home)
+        if buffer.is_remote:
+            self._remote.append(buffer)
+        else:
+            self._map.add(*buffer.place)
+        return buffer
 
     def seal(self) -> None:
         """What was lent since the producer was advanced is now as it is handed over."""
-        for buffer in self.buffers:
-            if buffer.lent_at == self._clock:
-                buffer.seal()
+        while self._unsealed:
+            self._unsealed.pop().seal()
 
     def advance(self) -> None:
         """The producer is advanced: a lender that is not taking turns writes at once."""
@@ -224,12 +246,15 @@ class Lending:
         self._overwrite_lent(before)
 
     def _overwrite_lent(self, before: float = math.inf) -> None:
-        for buffer in self.buffers:
-            if buffer.lent_at is not None and buffer.lent_at < before:
-                self._overwrite(buffer)
+        while self._lent:
+            buffer = next(iter(self._lent))
+            if buffer.lent_at is None or buffer.lent_at >= before:
+                return
+            self._overwrite(buffer)
 
     def _overwrite(self, buffer: Buffer) -> None:
-        if buffer.lent_at is not None:
+        if buffer in self._lent:
+            del self._lent[buffer]
             buffer.overwrite()
             self._told(buffer)
 
@@ -239,6 +264,26 @@ class Lending:
         if self._plan.size == "bucket" and nbytes < self._bucket_bytes <= _LARGEST:
             return int(self._bucket_bytes)
         return max(_ROOMY, 1 << (nbytes + _SPARE).bit_length())
+
+
+class _Map:
+    """Pieces of memory, none of which overlaps another: they are there as long as this is."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        if start == end:
+            return
+        place = bisect_left(self._starts, start)
+        self._starts.insert(place, start)
+        self._ends.insert(place, end)
+
+    def reaches(self, start: int, end: int) -> bool:
+        """Whether some of these addresses are in one of the pieces."""
+        last = bisect_left(self._starts, end) - 1
+        return last >= 0 and max(start, self._starts[last]) < min(end, self._ends[last])
 
 
 _SPARE = 32

@@ -85,6 +85,10 @@ class Stream:
         """All memory of all lenders."""
         return (buffer for lending in self._lendings for buffer in lending.buffers)
 
+    def lends(self, start: int, end: int) -> bool:
+        """Whether some of these addresses are memory that a lender may write."""
+        return any(lending.reaches(start, end) for lending in self._lendings)
+
     def iterable(self, *, asynchronous: bool = False) -> Any:
         """The weights, as the kind of iterable that the plan names, or its synchronous form."""
         kind = self.plan.iterable if asynchronous else self.plan.iterable.removeprefix("async-")
