@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
+from bucketproof.properties.models import MODELS
 from bucketproof.properties.run import ALL_MOMENTS, Delivered, HandOver, Run, union
 from bucketproof.strategies import Custody
 
 _LENDERS = {"retention": ("on-arrival", "at-flush")}
 
 
-_CAMPAIGNS = ["lent-stream", "large-lent"]
+_CAMPAIGNS = ["lent-stream", "large-lent", *MODELS]
 """Some rules change after many items, or where a tensor is large."""
 
 
@@ -45,7 +46,7 @@ def no_lent_memory(run: Run) -> Iterator[Problem]:
             yield Problem("it was yielded in memory that a lender may write", given.index)
 
 
-@contract("aliasing.no-pinned-storage", custodies=ANY_CUSTODY, campaigns=["large-lent"])
+@contract("aliasing.no-pinned-storage", custodies=ANY_CUSTODY, campaigns=["large-lent", *MODELS])
 def no_pinned_storage(run: Run) -> Iterator[Problem]:
     """A bucket holds exactly its tensors' bytes: backing storage is freed once the producer lets go."""
     padding = run.promises.padding or 0

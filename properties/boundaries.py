@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.excerpt import MOST
+from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Partition, Run
 from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender
 
-_CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties"]
+_CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties", *MODELS, *MODELS_ON_META]
 """Items of one name, and names of one memory, are counted like all others."""
 
 
@@ -64,10 +66,21 @@ def greedy(run: Run) -> Iterator[Problem]:
     expected = _weighty(run, first_fit(sizes, run.plan.bucket_bytes, strict=run.promises.bound == "strict"))
     found = _weighty(run, run.partition())
     if found != expected:
-        yield Problem(f"its buckets hold items {found}; first-fit in stream order gives {expected}")
+        here, there = _told(found, expected), _told(expected, found)
+        yield Problem(f"its buckets hold items {here}; first-fit in stream order gives {there}")
 
 
-@contract("boundaries.no-empty-bucket", campaigns=["mixed", "oversize"])
+def _told(partition: Partition, other: Partition) -> str:
+    """A partition in words; of a long one, the first bucket that is not in the other."""
+    if sum(map(len, partition)) <= MOST:
+        return str(partition)
+    for number, members in enumerate(partition):
+        if members not in other[number : number + 1]:
+            return f"bucket {number} of {len(members)} items, from {members[0]} to {members[-1]}"
+    return f"{len(partition)} buckets"
+
+
+@contract("boundaries.no-empty-bucket", campaigns=["mixed", "oversize", *MODELS, *MODELS_ON_META])
 def no_empty_bucket(run: Run) -> Iterator[Problem]:
     """No bucket is empty; an empty stream gives none."""
     for number in range(len(run.buckets)):
@@ -146,19 +159,19 @@ def _not_refused(run: Run, over: list[int]) -> Iterator[Problem]:
         yield Problem(f"a stream with no item above the limit was refused: {run.said}")
 
 
-@contract("boundaries.rank-agreement", campaigns=["rank-agreement"])
+@contract("boundaries.rank-agreement", campaigns=["rank-agreement", *MODELS, *MODELS_ON_META])
 def rank_agreement(run: Run) -> Iterator[Problem]:
     """The partition depends on names, shapes and dtypes alone: ranks that differ in all else cut at the same places."""
     if not run.intact:
         return
     expected = run.partition()
-    for provenance, layout in _OTHERS:
-        items = tuple(_elsewhere(item, provenance, layout) for item in run.plan.items)
+    for others in _others(run):
+        whence = zip(run.plan.items, itertools.cycle(others), strict=False)
+        items = tuple(_elsewhere(item, *other) for item, other in whence)
         other = run.repeat(items=items, iterable="generator", lenders=(Lender("ring", "larger", "end"),))
         if other.intact and other.partition() != expected:
-            yield Problem(
-                f"its buckets hold items {expected} and, of other values, layouts and provenances, {other.partition()}"
-            )
+            here, there = _told(expected, other.partition()), _told(other.partition(), expected)
+            yield Problem(f"its buckets hold items {here} and, of other values, layouts and provenances, {there}")
             return
 
 
@@ -167,11 +180,19 @@ _OTHERS = (
     ("detach", "contiguous"),
     ("detach", "stepped"),
     ("detach", "permuted"),
+    ("partial-chain", "contiguous"),
     ("state_dict", "contiguous"),
     ("live-parameter", "contiguous"),
-    ("partial-chain", "contiguous"),
 )
 """Provenances and layouts that weights have on other ranks."""
+_FEW = 200
+"""Items up to which a stream is repeated for each of them. A longer one is repeated once, with all of them in turn but
+the last two: to make a module for each of a hundred thousand weights takes longer than all the rest."""
+
+
+def _others(run: Run) -> list[tuple[tuple[str, str], ...]]:
+    """What the weights have in turn, on each of the other ranks."""
+    return [(each,) for each in _OTHERS] if len(run.plan.items) <= _FEW else [_OTHERS[:-2]]
 
 
 def _elsewhere(item: Item, provenance: str, layout: str) -> Item:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from hypothesis import strategies as st
 
+from bucketproof.properties.models import MODELS, MODELS_ON_META, in_any_case, model
 from bucketproof.properties.promises import Promises
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, budgets, plans
 from bucketproof.strategies.plans import LENDER_KINDS, Ends, Iterables, LenderKind
@@ -32,6 +33,8 @@ _FEW = {
     "iterables": 0.5,
     "rank-agreement": 0.5,
     "reusable": 0.5,
+    **dict.fromkeys(MODELS, 0.2),
+    **dict.fromkeys(MODELS_ON_META, 0.1),
 }
 """Campaigns whose plans are run several times, or take long, have a part of the examples."""
 
@@ -186,6 +189,10 @@ def _grouped(groups: tuple[tuple[str, ...], ...], plan: Plan, about: tuple[int, 
     return replace(plan, items=tuple(items))
 
 
+def _model(campaign: str, promises: Promises) -> Plans:
+    return model(campaign)
+
+
 def _alike(plan: Plan) -> Plan:
     """The tied ones of one kind all have one shape and dtype, and so one memory."""
     firsts: dict[str, Item] = {}
@@ -197,7 +204,7 @@ def _alike(plan: Plan) -> Plan:
     return replace(plan, items=tuple(tied))
 
 
-GROUPED = {"shipped": "processes"}
+GROUPED = {"shipped": "processes", **dict.fromkeys((*MODELS, *MODELS_ON_META), "manifests")}
 """Campaigns that are not looked at in any case, with the group that they are of."""
 
 NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
@@ -234,6 +241,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "shipped": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
+    **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},
 }
 
 
@@ -246,10 +254,17 @@ def drawn_for(campaign: str, promises: Promises) -> Plans:
         )
     else:
         drawn = _BUILT[campaign](promises)
-    fit = [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]
-    for each in fit:
+    for each in _fits(campaign, promises):
         drawn = drawn.map(each)
     return drawn
+
+
+def always(campaign: str, promises: Promises) -> Iterator[Plan]:
+    """The plans of a campaign that are looked at whatever is drawn."""
+    for plan in in_any_case(campaign):
+        for each in _fits(campaign, promises):
+            plan = each(plan)
+        yield plan
 
 
 def _is_about(plan: Plan, provenance: str) -> bool:
@@ -257,6 +272,11 @@ def _is_about(plan: Plan, provenance: str) -> bool:
 
 
 Fit = Callable[[Plan], Plan]
+
+
+def _fits(campaign: str, promises: Promises) -> list[Fit]:
+    """What makes plans such that they can be judged by what is promised."""
+    return [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]
 
 
 def _patient(promises: Promises) -> Fit | None:

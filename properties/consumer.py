@@ -235,7 +235,9 @@ class Consumer:
     def _rewritten(self) -> Iterator[str]:
         """Shared memory, read through its address while those who share it still hold it."""
         for each in self.run.handed_over:
-            if each.custody is Custody.SHARED and ctypes.string_at(*_at(each.facts.span)) != each.facts.bits:
+            if each.facts.device != "cpu" or each.custody is not Custody.SHARED:
+                continue
+            if ctypes.string_at(*_at(each.facts.span)) != each.facts.bits:
                 yield "memory that is shared was written to"
                 return
 

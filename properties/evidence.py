@@ -77,7 +77,7 @@ def facts(tensor: torch.Tensor) -> Facts:
         span=span,
         storage=Span(start, start + storage.nbytes()),
         storage_id=storage._cdata,
-        bits=bits(tensor),
+        bits=_bits(tensor, contiguous and not lazy),
         grad=grad,
     )
 
@@ -105,10 +105,13 @@ def bits(tensor: torch.Tensor) -> bytes:
     They are compared rather than values, since payloads of NaNs count.
     """
     tensor = _bare(tensor)
-    if tensor.device.type == "meta" or not tensor.numel():
+    return _bits(tensor, tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
+
+
+def _bits(tensor: torch.Tensor, is_plain: bool) -> bytes:
+    if tensor.is_meta or not tensor.numel():
         return b""
-    is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-    if is_plain and tensor.device.type == "cpu":
+    if is_plain and tensor.is_cpu:
         # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
         return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.itemsize)
     return _copied(tensor)

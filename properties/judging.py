@@ -22,9 +22,10 @@ from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties.buckets import NotABucketer
-from bucketproof.properties.campaigns import drawn_for, share_of
+from bucketproof.properties.campaigns import always, drawn_for, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.limits import Hang
+from bucketproof.properties.models import MODELS_ON_META
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.picture import storages
 from bucketproof.properties.profiles import Profile
@@ -96,7 +97,7 @@ class Survey:
 def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool) -> Outcome:
     if reason := cell.unpromised(target.promises):
         return Outcome(cell.id, "unpromised", cell.level, reason=reason)
-    if lack := cell.missing():
+    if lack := cell.missing() or _beyond(cell, target):
         return Outcome(cell.id, "skipped", cell.level, reason=lack)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
@@ -111,6 +112,17 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool
         reason = "a run did not end in time, of which lifecycle.terminates tells"
         return Outcome(cell.id, "error", cell.level, examples=seen.examples, reason=reason)
     return Outcome(cell.id, "pass", cell.level, examples=seen.examples)
+
+
+def _beyond(cell: Cell, target: Target) -> str:
+    """What of a cell's plans the target cannot take at all, without which nothing it does with them is wrong."""
+    return _lacks_meta(target) if cell.campaign in MODELS_ON_META else ""
+
+
+@lru_cache(maxsize=1024)
+def _lacks_meta(target: Target) -> str:
+    run = execute(target, Plan((Item("weight", "fresh"),), bucket_bytes=1 << 20, device="meta"))
+    return f"the target takes no tensor on the meta device: {run.said}" if run.error else ""
 
 
 @lru_cache(maxsize=1024)
@@ -140,7 +152,7 @@ def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Sur
 def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
     """The plans of a campaign that a profile looks at, each once: the same for the same seed."""
     # Hypothesis varies what it has drawn before, and often draws it again; to run that again would show nothing.
-    plans: dict[Plan, None] = {}
+    plans: dict[Plan, None] = dict.fromkeys(always(campaign, promises))
 
     def keep(plan: Plan) -> None:
         plans[plan] = None

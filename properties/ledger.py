@@ -84,7 +84,8 @@ class Ledger(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         read = {storage._cdata for storage in _storages((*args, *(kwargs or {}).values()))}
         for storage in _storages((result,)):
-            self._written(storage, read, func)
+            if read != {storage._cdata}:  # else it is a view
+                self._written(storage, read, func)
         return result
 
     def _written(self, storage: torch.UntypedStorage, read: set[int], op: object) -> None:

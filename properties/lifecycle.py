@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Run
 from bucketproof.properties.values import arrival
 from bucketproof.strategies import Item
@@ -33,7 +34,7 @@ def _names(run: Run) -> list[list[str]]:
     return [[delivered.name for delivered in run.members(number)] for number in range(len(run.buckets))]
 
 
-@contract("lifecycle.drains-producer")
+@contract("lifecycle.drains-producer", campaigns=["mixed", *MODELS, *MODELS_ON_META])
 def drains_producer(run: Run) -> Iterator[Problem]:
     """A completed sync has pulled every item, and exhausted the producer."""
     if run.completed and not run.exhausted:
@@ -145,14 +146,18 @@ def bucket_is_the_consumers(run: Run) -> Iterator[Problem]:
             )
 
 
-@contract("lifecycle.leaves-no-trace", campaigns=["mixed", "shared"])
+@contract("lifecycle.leaves-no-trace", campaigns=["mixed", "shared", *MODELS])
 def leaves_no_trace(run: Run) -> Iterator[Problem]:
     """Inputs and global state (grad mode, inference mode, default dtype, RNG, thread count) are as before, always."""
     for trace in run.traces:
         yield Problem(trace)
 
 
-@contract("lifecycle.terminates", campaigns=["mixed", "producer-error", "early-close", "cancellation"], hangs=True)
+@contract(
+    "lifecycle.terminates",
+    campaigns=["mixed", "producer-error", "early-close", "cancellation", *MODELS, *MODELS_ON_META],
+    hangs=True,
+)
 def terminates(run: Run) -> Iterator[Problem]:
     """Every call ends; a hang is a failure, not a stuck job."""
     if run.hung:

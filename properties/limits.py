@@ -10,10 +10,17 @@ from typing import Any
 
 SECONDS = 10.0
 """A run takes milliseconds. A busy machine may take a hundred times that, but not this."""
+_MANY = 5000
+"""Items that may take as long again."""
 
 
 class Hang(BaseException):
     """The target did not end in time. No `Exception`, lest the target catches it."""
+
+
+def seconds_for(items: int) -> float:
+    """How long a run of that many items may take."""
+    return SECONDS * (1 + items / _MANY)
 
 
 @contextmanager

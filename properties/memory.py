@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Run
 from bucketproof.strategies.plans import Ends
 
@@ -14,7 +15,7 @@ _SYNCS: tuple[Ends, ...] = ("completed", "error", "completed", "error")
 """How the syncs end that follow one another. What grows at all, grows from the second to the last."""
 
 
-@contract("memory.peak", campaigns=["owned", "dropped", "long-stream"])
+@contract("memory.peak", campaigns=["owned", "dropped", "long-stream", *MODELS])
 def peak(run: Run) -> Iterator[Problem]:
     """Its own allocations never exceed the bytes that had to be copied in the open bucket plus one item."""
     for live, owed, largest in run.peaks:
@@ -32,7 +33,7 @@ def _total(run: Run) -> int:
 
 
 # Whoever hands over all buckets at the end has no bucket that could be kept while the producer is advanced.
-@contract("memory.released-after-flush", campaigns=["dropped"], needs={"lookahead": ()})
+@contract("memory.released-after-flush", campaigns=["dropped", *MODELS], needs={"lookahead": ()})
 def released_after_flush(run: Run) -> Iterator[Problem]:
     """Nothing of a flushed bucket is kept once the consumer dropped it and the producer is advanced."""
     for bucket in sorted(set(run.stale)):
@@ -42,7 +43,7 @@ def released_after_flush(run: Run) -> Iterator[Problem]:
         )
 
 
-@contract("memory.lookahead", campaigns=["dropped", "long-stream"], needs={"lookahead": ()})
+@contract("memory.lookahead", campaigns=["dropped", "long-stream", *MODELS, *MODELS_ON_META], needs={"lookahead": ()})
 def lookahead(run: Run) -> Iterator[Problem]:
     """No more than one item beyond a bucket is pulled before that bucket is yielded."""
     reached = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import Problem, contract
+from bucketproof.properties.models import MODELS
 from bucketproof.properties.run import Run
 from bucketproof.strategies import Custody
 
@@ -12,7 +13,7 @@ from bucketproof.strategies import Custody
 @contract(
     "ownership.no-copy",
     custodies=[Custody.OWNED],
-    campaigns=["mixed", "recurring", "large"],
+    campaigns=["mixed", "recurring", "large", *MODELS],
     needs={"copies": ("when-needed",), "dtype": ("kept",)},
 )
 def no_copy(run: Run) -> Iterator[Problem]:

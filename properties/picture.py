@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from typing import Any
 
 from bucketproof.properties.evidence import Span
+from bucketproof.properties.excerpt import members, stretches
 from bucketproof.properties.outcome import Mark, Storage
 from bucketproof.properties.run import Delivered, HandOver, Run
 from bucketproof.strategies import Custody
@@ -18,7 +20,7 @@ def storages(run: Run, item: int | None) -> tuple[Storage, ...]:
     """The memory of the item that it is about and of those that lay there too or, if it is about none, of the first."""
     drawn: dict[Hashable, _Drawing] = {}
     buffers = [event.place for event in run.events if event.place]  # sooner or later, each of them is overwritten
-    for event in run.events:
+    for event in itertools.chain(*stretches(run, item)):
         if event.kind == "produced":
             given = run.handed_over[event.number]
             _home(drawn, buffers, given).add(
@@ -27,7 +29,7 @@ def storages(run: Run, item: int | None) -> tuple[Storage, ...]:
         elif event.place in drawn and event.place:
             drawn[event.place].add("overwritten", "overwritten by the lender", event.place)
         elif event.kind == "delivered":
-            for delivered in run.members(event.number):
+            for delivered in members(run, event.number, item):
                 text = f"bucket {delivered.bucket} holds {delivered.name!r}"
                 _new_home(drawn, buffers, run, delivered).add("held", text, delivered.facts.span, delivered.index)
     shown = [each.storage() for each in drawn.values() if item is None or item in each.items]

@@ -14,7 +14,7 @@ import torch
 
 from bucketproof.properties.buckets import Malformed, buckets_of
 from bucketproof.properties.consumer import Consumer
-from bucketproof.properties.limits import Hang, time_limit
+from bucketproof.properties.limits import Hang, seconds_for, time_limit
 from bucketproof.properties.run import Event, Run
 from bucketproof.properties.surroundings import undisturbed
 from bucketproof.properties.target import Target, is_asynchronous
@@ -84,7 +84,7 @@ def _quiet() -> Iterator[None]:
 def limited(runs: list[Run], drive: Callable[[], None]) -> None:
     """Drive some runs for as long as they may take. Whatever else comes out is told by them."""
     try:
-        with time_limit():
+        with time_limit(seconds_for(sum(len(run.plan.items) for run in runs))):
             drive()
     except _FAULTS as error:
         for run in runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bucketproof.properties.excerpt import MOST, members, stretches
 from bucketproof.properties.outcome import Step
 from bucketproof.properties.run import Delivered, Event, Run
 from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
@@ -16,12 +17,17 @@ def items(plan: Plan) -> tuple[str, ...]:
     """Each item of a plan in a line, and of each provenance once what it is."""
     seen: set[str] = set()
     told = []
-    for item in plan.items:
+    for item in plan.items[:MOST]:
         told.append(
             _item(item) if item.provenance in seen else f"{_item(item)}. {PROVENANCES[item.provenance].sentence}"
         )
         seen.add(item.provenance)
-    return tuple(told)
+    return (*told, *_left_out(len(plan.items) - MOST, "items"))
+
+
+def _left_out(count: int, what: str) -> Iterator[str]:
+    if count > 0:
+        yield f"… {count} more {what}"
 
 
 def steps(run: Run, item: int | None, what: str) -> tuple[Step, ...]:
@@ -30,7 +36,12 @@ def steps(run: Run, item: int | None, what: str) -> tuple[Step, ...]:
     What is wrong is marked where it is about this item, or is not about any. What shows in none of the steps, such as
     what another run has shown, is the last of them: `what` has happened.
     """
-    told = [_called(run), *(step for event in run.events for step in _tell(run, event, item)), *_read_again(run, item)]
+    told: list[Step] = []
+    for stretch in stretches(run, item):
+        told += [Step("…")] if told else []
+        told += [step for event in stretch for step in _tell(run, event, item)]
+    again = [*_read_again(run, item)]
+    told = [_called(run), *told, *again[:MOST], *map(Step, _left_out(len(again) - MOST, "have changed"))]
     return (*told, *(() if any(step.wrong for step in told) else (Step(what, wrong=True),)))
 
 
@@ -105,12 +116,13 @@ def _written(run: Run, event: Event) -> str:
 
 
 def _delivered(run: Run, bucket: int, item: int | None) -> Iterator[Step]:
-    members = run.members(bucket)
-    nbytes = sum(each.facts.nbytes for each in members)
-    yield Step(f"bucket {bucket} delivered: {len(members)} {'item' if len(members) == 1 else 'items'}, {nbytes} bytes")
-    for each in members:
+    count, nbytes = len(run.members(bucket)), sum(each.facts.nbytes for each in run.members(bucket))
+    yield Step(f"bucket {bucket} delivered: {count} {'item' if count == 1 else 'items'}, {nbytes} bytes")
+    told = members(run, bucket, item)
+    for each in told:
         wrong = _is_spoiled(run, each) and item in (None, each.index)
         yield Step(f"{each.name!r}: {_where(run, each)}", depth=1, wrong=wrong)
+    yield from (Step(text, depth=1) for text in _left_out(count - len(told), "items"))
 
 
 def _is_spoiled(run: Run, delivered: Delivered) -> bool:

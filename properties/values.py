@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
+from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Delivered, HandOver, Run
 from bucketproof.strategies import Custody, Item
 
 
-@contract("values.conserved", custodies=ANY_CUSTODY, campaigns=["large", "large-lent"], needs={"dtype": ()})
+@contract(
+    "values.conserved",
+    custodies=ANY_CUSTODY,
+    campaigns=["large", "large-lent", *MODELS, *MODELS_ON_META],
+    needs={"dtype": ()},
+)
 def conserved(run: Run) -> Iterator[Problem]:
     """Every hand-over arrives exactly once with its name, shape, dtype, device and bits."""
     # What is raised only of some kinds of iterables, or at some consumers, is another property's.
@@ -55,7 +61,11 @@ def _not_a_lenders_doing(run: Run, given: HandOver) -> bool:
     return any(not delivered.as_given(calm.handed_over[given.index]) for delivered in calm.of(given.index))
 
 
-@contract("values.order", campaigns=["mixed", "several", "long-stream"], needs={"order": ("kept",)})
+@contract(
+    "values.order",
+    campaigns=["mixed", "several", "long-stream", *MODELS, *MODELS_ON_META],
+    needs={"order": ("kept",)},
+)
 def order(run: Run) -> Iterator[Problem]:
     """Items keep the stream's order, within and across buckets."""
     arrived = [delivered.index for delivered in run.delivered if delivered.index is not None]
@@ -86,7 +96,7 @@ def tied(run: Run) -> Iterator[Problem]:
                 yield Problem("it never arrived", index)
 
 
-@contract("values.self-contained", custodies=ANY_CUSTODY, needs={"layout": ()})
+@contract("values.self-contained", custodies=ANY_CUSTODY, campaigns=MODELS, needs={"layout": ()})
 def self_contained(run: Run) -> Iterator[Problem]:
     """Yielded tensors carry no autograd graph, are dense (contiguous where promised), and serialise to their bytes."""
     for delivered, given in run.matched():

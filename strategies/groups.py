@@ -41,3 +41,9 @@ def group(id: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
 def processes() -> str:
     """A consumer in a process of its own, to which buckets are sent through shared memory."""
     return ""
+
+
+@group("manifests")
+def manifests() -> str:
+    """Whole models: their weights made smaller in memory, and at full size on the meta device."""
+    return ""

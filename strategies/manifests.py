@@ -289,5 +289,3 @@ def _extra_head(at: str, hidden: int, vocab: int) -> Iterator[Weight]:
     yield from _linear(f"{at}.eh_proj", hidden, 2 * hidden)
     yield Weight(f"{at}.shared_head.norm.weight", (hidden,))
     yield Weight(f"{at}.shared_head.head.weight", (vocab, hidden))
-
-

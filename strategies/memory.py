@@ -16,8 +16,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from bucketproof.strategies import content
 from bucketproof.strategies.plans import Lender, Shape
 
-Home = Literal["heap", "inference", "shared", "mapped"]
-"""What a buffer is: torch's own memory, the same made under inference mode, shared memory, or a mapped file."""
+Home = Literal["heap", "inference", "shared", "mapped", "meta"]
+"""What a buffer is: torch's own memory, the same made under inference mode, shared memory, a mapped file, or none."""
 
 Build = Callable[[Shape, torch.dtype, "Memory"], torch.Tensor]
 """A provenance: makes a tensor of a shape and dtype out of the memory it is given."""
@@ -34,9 +34,11 @@ class Memory:
         *,
         finite: bool = False,
         boolean: bool = False,
+        device: str = "cpu",
         kept: dict[Hashable, Any] | None = None,
     ) -> None:
         """What is written is legal for what the tensor becomes: `finite` numbers, or `boolean` bytes of 0 and 1."""
+        self._device = device
         self._seed = seed
         self._finite = finite
         self._boolean = boolean
@@ -48,7 +50,7 @@ class Memory:
 
     def fresh(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         """A new tensor with content, which nobody else holds."""
-        tensor = torch.empty(shape, dtype=dtype)
+        tensor = torch.empty(shape, dtype=dtype, device=self._device)
         self._write(tensor.view(-1).view(torch.uint8), dtype)
         return tensor
 
@@ -64,6 +66,8 @@ class Memory:
         self._kept[id(thing)] = thing
 
     def _write(self, raw: torch.Tensor, dtype: torch.dtype) -> None:
+        if raw.is_meta:
+            return
         content.write(raw, torch.bool if self._boolean else dtype, self._seed)
         if self._finite:
             content.tame(raw, dtype)
@@ -87,7 +91,8 @@ class Through(Memory):
     """Memory as another operation leaves it: this is how operations are chained."""
 
     def __init__(self, build: Build, source: Memory) -> None:
-        super().__init__(source._seed, finite=source._finite, boolean=source._boolean, kept=source._kept)
+        options: dict[str, Any] = {"finite": source._finite, "boolean": source._boolean, "device": source._device}
+        super().__init__(source._seed, kept=source._kept, **options)
         self._build, self._source = build, source
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -101,7 +106,8 @@ class Lent(Memory):
         self, lending: Lending, seed: int = 0, *, home: Home = "heap", exact: bool = False, **options: Any
     ) -> None:
         super().__init__(seed, **options)
-        self._lending, self._home, self._exact = lending, home, exact
+        self._lending, self._exact = lending, exact
+        self._home: Home = home if self._device == "cpu" else "meta"
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         nbytes = math.prod(shape) * dtype.itemsize
@@ -149,7 +155,7 @@ class Buffer:
 
     def _bytes(self) -> bytes:
         # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
-        return ctypes.string_at(self.raw.data_ptr(), self.raw.numel())
+        return b"" if self.raw.is_meta else ctypes.string_at(self.raw.data_ptr(), self.raw.numel())
 
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
@@ -221,7 +227,7 @@ class Lending:
         buffer = Buffer(capacity, home)
         if buffer.is_remote:
             self._remote.append(buffer)
-        else:
+        elif home != "meta":
             self._map.add(*buffer.place)
         return buffer
 
@@ -310,9 +316,14 @@ def _mapped(nbytes: int) -> torch.Tensor:
         return torch.from_file(file.name, shared=True, size=nbytes, dtype=torch.uint8)
 
 
+def _described(nbytes: int) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, device="meta")
+
+
 _ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
     "heap": _heap,
     "inference": _inference,
     "shared": _heap,  # see `Buffer.lend`
     "mapped": _mapped,
+    "meta": _described,
 }

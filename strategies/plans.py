@@ -21,6 +21,7 @@ LenderSize = Literal["exact", "larger", "bucket"]
 Overwrite = Literal["next", "boundary", "end"]
 Consumer = Literal["hold", "drop", "clear"]
 Retention = Literal["on-arrival", "at-flush"]
+Device = Literal["cpu", "meta"]
 Ends = Literal["completed", "error", "exit", "late-error", "close", "cancel"]
 
 GRAD_MODES: tuple[GradMode, ...] = get_args(GradMode)
@@ -98,6 +99,8 @@ class Plan(_Code):
     """What becomes of a bucket: held to the end, dropped, or dropped after it was emptied and written over."""
     retention: Retention = "on-arrival"
     """How long lenders leave a hand-over alone: until the producer is advanced, or until its bucket is delivered."""
+    device: Device = "cpu"
+    """Where the weights are made. On the meta device they have no memory, and so neither bits nor an owner."""
     ends: Ends = "completed"
     """How the run ends: the producer raises (at last, as it is closed), or the consumer closes or is cancelled."""
     ends_at: int = 0
@@ -109,6 +112,7 @@ class Plan(_Code):
 
 
 def _lines(value: Any) -> str:
-    if not isinstance(value, tuple) or not value:
-        return _code(value)
+    code = _code(value)
+    if not isinstance(value, tuple) or not value or not code.startswith("("):
+        return code
     return "\n".join(["(", *(f"        {part!r}," for part in value), "    )"])

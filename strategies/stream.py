@@ -196,6 +196,7 @@ class Stream:
         options: dict[str, Any] = {
             "finite": _is_computed(item),
             "boolean": item.dtype == "bool",
+            "device": self.plan.device,
             "kept": self._kept,
         }
         if provenance.custody is not Custody.LENT:

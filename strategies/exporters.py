@@ -1,0 +1,84 @@
+"""How a trainer hands over the weights of a model: which provenance each of them has, by what it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from bucketproof.strategies.manifests import Weight, manifest
+from bucketproof.strategies.plans import Item, Shape
+from bucketproof.strategies.provenances import PROVENANCES
+
+Rule = tuple[str, str, tuple[str, ...]]
+"""A pattern that is searched in a weight's name; the provenance of what it finds; for a chain, its operations."""
+
+EXPORTERS: dict[str, tuple[Rule, ...]] = {
+    # FSDP2: each parameter is gathered by `full_tensor()`.
+    "gathered": (("", "full-tensor", ()),),
+    # Megatron: what is fused is split, and what is split is detached, in memory that is gathered into again.
+    "split": (
+        (r"\.experts\.", "chain", ("select", "detach")),
+        (r"\.[qkv]_proj|\.qkv\.", "chain", ("split", "detach")),
+        (r"\.gate_proj", "chain", ("chunk", "detach")),
+        (r"\.up_proj", "chain", ("unsafe_split", "detach")),
+        ("", "detach", ()),
+    ),
+    # A receive buffer of exactly the weight's size.
+    "broadcast": (("", "exact-cover", ()),),
+    # Weights that are fused in the trainer, in memory that is dropped as soon as they are cut out of it.
+    "unfused": (
+        (r"\.experts\.", "expert", ()),
+        (r"_proj", "partial-chain", ("split", "detach")),
+        ("", "fresh", ()),
+    ),
+    # A live module, whose head is its embedding.
+    "tied": ((r"embed_tokens|lm_head", "tied", ()), ("", "state_dict", ())),
+    # Adapters are merged as weights are asked for.
+    "merged": ((r"_proj", "autograd-result", ()), ("", "live-parameter", ())),
+    # Quantised by blocks: the weight and its scales are views of results that are dropped.
+    "quantised": (("", "owned-view", ()),),
+}
+"""For each kind of trainer its rules, of which the first that fits is followed. What a rule cannot make is `fresh`."""
+
+
+class Weights(tuple[Item, ...]):
+    """A part of a manifest as the items of a plan. The repr of a long one is the call that makes it."""
+
+    code: str
+
+    def __repr__(self) -> str:
+        return self.code if len(self) > _WRITTEN_OUT else repr(tuple(self))
+
+
+_WRITTEN_OUT = 100
+"""Items up to which a plan says all of them."""
+
+
+@lru_cache(maxsize=64)
+def weights(id: str, start: int = 0, stop: int | None = None, *, exporter: str = "gathered", factor: int = 1) -> Any:
+    """The weights of a manifest from number `start` to before `stop`, all sides of them divided by `factor`."""
+    rules = _compiled(exporter)
+    some = manifest(id).weights[start:stop]
+    made = Weights(_item(weight, number, rules, factor) for number, weight in enumerate(some, start))
+    made.code = f"weights({id!r}, {start}, {start + len(made)}, exporter={exporter!r}, factor={factor})"
+    return made
+
+
+def _compiled(exporter: str) -> list[tuple[re.Pattern[str], str, tuple[str, ...]]]:
+    return [(re.compile(pattern), provenance, ops) for pattern, provenance, ops in EXPORTERS[exporter]]
+
+
+def _item(
+    weight: Weight, number: int, rules: Iterable[tuple[re.Pattern[str], str, tuple[str, ...]]], factor: int
+) -> Item:
+    shape = _smaller(weight.shape, factor)
+    for pattern, provenance, ops in rules:
+        if pattern.search(weight.name) and PROVENANCES[provenance].domain.admits(shape, weight.dtype):
+            return Item(weight.name, provenance, weight.dtype, shape, ops=ops, seed=number)
+    return Item(weight.name, "fresh", weight.dtype, shape, seed=number)
+
+
+def _smaller(shape: Shape, factor: int) -> Shape:
+    return tuple(max(1, side // factor) for side in shape)
