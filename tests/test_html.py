@@ -317,6 +317,7 @@ def test_of_a_long_stream_the_middle_is_folded_and_what_went_wrong_is_not() -> N
         "288 more",
         "292 more steps, in which nothing went wrong",
     ]
+    assert [(items.tag, items.get("start")) for items in of_class(cell, "items")] == [("ol", "0"), ("ol", "12")]
     numbers = [int(step.get("value", "0")) for step in cell.iter("li") if step.get("value")]
     assert numbers == list(range(1, 303))
     assert not any(of_class(fold, "wrong") for fold in folds)
