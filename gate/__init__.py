@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.metadata import version
 
+    from bucketproof.auditing import audit, audit_bucketer
     from bucketproof.factory import conformance
     from bucketproof.properties import Promises, Target
     from bucketproof.verdict import Verdict
 
     __version__: str = version("bucketproof")
 
-__all__ = ["Promises", "Target", "Verdict", "__version__", "conformance"]
+__all__ = ["Promises", "Target", "Verdict", "__version__", "audit", "audit_bucketer", "conformance"]
 
 _HOMES = {
+    "audit": "bucketproof.auditing",
+    "audit_bucketer": "bucketproof.auditing",
     "conformance": "bucketproof.factory",
     "Promises": "bucketproof.properties",
     "Target": "bucketproof.properties",

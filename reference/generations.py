@@ -29,10 +29,19 @@ def base_guard(weights: Weights, bucket_bytes: float) -> AsyncGenerator[Bucket, 
     return get_named_tensor_buckets(weights, bucket_bytes, compaction=_keep_if_without_base)
 
 
+def fills_its_storage(tensor: torch.Tensor) -> bool:
+    """Tell what ``storage_size`` asks of a tensor that it keeps."""
+    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+def has_no_base(tensor: torch.Tensor) -> bool:
+    """Tell what ``base_guard`` asks of a tensor that it keeps."""
+    return tensor._base is None
+
+
 def _keep_if_storage_has_its_size(tensor: torch.Tensor) -> torch.Tensor:
-    fills_storage = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if tensor.is_contiguous() and fills_storage else tensor.clone()
+    return tensor if fills_its_storage(tensor) else tensor.clone()
 
 
 def _keep_if_without_base(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor._base is None else tensor.clone()
+    return tensor if has_no_base(tensor) else tensor.clone()

@@ -75,12 +75,22 @@ def owns_its_memory(tensor: torch.Tensor) -> bool:
     also where it cannot be known (see the module). It does not depend on the grad mode, nor on how many
     variables name ``tensor``. Asking allocates no tensor memory and keeps no reference.
     """
+    return _is_held_alone(tensor, whole=True)
+
+
+def is_held_by_nobody_else(tensor: torch.Tensor) -> bool:
+    """Tell whether nothing else can reach the storage of ``tensor``, whatever part of it ``tensor`` shows."""
+    return _is_held_alone(tensor, whole=False)
+
+
+def _is_held_alone(tensor: torch.Tensor, *, whole: bool) -> bool:
     try:
         with torch._C.DisableTorchFunctionSubclass():  # a subclass would wrap its base in one more alias
             return (
                 bool(_OWNED)
                 and _is_plain(tensor)
-                and _fills_storage_of_torch(tensor)
+                and _is_in_storage_of_torch(tensor)
+                and (_fills_its_storage(tensor) or not whole)
                 and _fingerprint(tensor) in _OWNED
             )
     except RuntimeError:  # no storage to look at: a sparse tensor, a tensor inside vmap
@@ -97,13 +107,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and not handles_dispatch
 
 
-def _fills_storage_of_torch(tensor: torch.Tensor) -> bool:
+def _is_in_storage_of_torch(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
     is_between_processes = storage.device.type == "cpu" and storage.is_shared()  # always "shared" on CUDA
     # Copy-on-write puts two storages over one memory, until either is written.
     is_copy_on_write = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]
-    fills_it = storage.nbytes() == tensor.numel() * tensor.element_size()
-    return fills_it and storage.resizable() and not is_between_processes and not is_copy_on_write
+    return storage.resizable() and not is_between_processes and not is_copy_on_write
+
+
+def _fills_its_storage(tensor: torch.Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
 def _fingerprint(tensor: torch.Tensor) -> Fingerprint:
