@@ -54,6 +54,7 @@ def audit_bucketer(
     def watched(weights: Any, bucket_bytes: float, *args: Any, **options: Any) -> Any:
         given = audit(weights, on_finding=on_finding, window=window, sample=sample, rules=names)
         sides = Sides(given._auditor, bucket_bytes, on_summary, f"{_named(function)} of {given._auditor.source}")
+        given.pulled = sides.pulled
         result = function(given, bucket_bytes, *args, **options)
         if hasattr(result, "__aiter__") or inspect.isawaitable(result):
             return WatchedAsyncBuckets(result, sides)

@@ -41,11 +41,12 @@ class Place:
 class Region:
     """A storage that something was handed over from, while it may still be there."""
 
-    __slots__ = ("_weak", "key", "nbytes", "place", "records", "shown", "start", "starts", "widest")
+    __slots__ = ("_weak", "foreign", "key", "nbytes", "place", "records", "shown", "start", "starts", "widest")
 
     def __init__(self, storage: torch.UntypedStorage, number: int) -> None:
         self._weak = storage._weak_ref()
         self.key = storage._cdata
+        self.foreign = is_foreign(storage)
         self.start = storage.data_ptr()
         self.nbytes = storage.nbytes()
         self.place = Place(number, storage)
@@ -159,7 +160,7 @@ class Record:
 
     def handed_over(self) -> HandedOver:
         """The same as plain data."""
-        has_base, inference, foreign, requires_grad, graph, device, kind = self.facts
+        has_base, inference, requires_grad, graph, device, kind = self.facts
         layout = self.layout
         return HandedOver(
             index=self.index,
@@ -174,7 +175,7 @@ class Record:
             type=kind.__name__,
             has_base=has_base,
             inference=inference,
-            foreign=foreign,
+            foreign=self.region.foreign,
             requires_grad=requires_grad,
             graph=graph,
             exclusive=self.exclusive,
@@ -183,12 +184,11 @@ class Record:
         )
 
 
-def _facts(tensor: torch.Tensor) -> tuple[bool, bool, bool, bool, str, torch.device, type]:
+def _facts(tensor: torch.Tensor) -> tuple[bool, bool, bool, str, torch.device, type]:
     graph = tensor.grad_fn
     return (
         tensor._base is not None,
         tensor.is_inference(),
-        is_foreign(tensor.untyped_storage()),
         tensor.requires_grad,
         "" if graph is None else type(graph).__name__,
         tensor.device,

@@ -117,11 +117,13 @@ def _on_device(storage: torch.UntypedStorage, layout: Layout, whole: bool) -> to
     Of a tensor that is not contiguous, it is the diagonal: a single stride, whatever the strides are.
     """
     if whole:
-        return _tensor(storage, layout).clone(memory_format=torch.contiguous_format)
+        return _tensor(storage, layout).clone(memory_format=torch.contiguous_format).view(-1)
     raw = torch.empty(0, dtype=torch.uint8, device=storage.device)
     if layout.dense:
         count = min(layout.nbytes, 4 * _CHUNK)
-        return raw.set_(storage, layout.offset, (count,), (layout.nbytes // count,)).clone()
+        step = layout.nbytes // count
+        # An odd step, so that not only one byte of each element is seen.
+        return raw.set_(storage, layout.offset, (count,), (max(step - 1 + step % 2, 1),)).clone()
     size = layout.dtype.itemsize
     diagonal = min(layout.shape, default=1), size
     return raw.set_(storage, layout.offset, diagonal, (sum(layout.stride) * size, 1)).clone()

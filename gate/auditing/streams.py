@@ -15,7 +15,7 @@ from bucketproof.auditing.watch import Auditor, OnSummary
 from bucketproof.reference.sound import _aclose, _close
 
 WINDOW = 1 << 16
-SAMPLE = 1 << 20
+SAMPLE = 1 << 22
 
 
 def audit(
@@ -39,7 +39,8 @@ def audit(
     `on_summary` is called with the `Summary` when the stream ends, in whatever way; it is `.summary` too.
 
     `window` is how many of the hand-overs that were looked at closely are remembered. `sample` is how many bytes go
-    by between two close looks: 0 looks closely at every hand-over, None also reads all of its bytes. `rules` are the
+    by between two close looks, behind the first hand-overs and beside what is remarkable at a glance: 0 looks closely
+    at every hand-over, and None also reads all of its bytes. `rules` are the
     compaction rules whose decisions are compared with what is seen.
 
     Raises `TypeError` or `ValueError` for arguments that make no sense.
@@ -83,6 +84,8 @@ class _Watched:
 
     def __init__(self, iterator: Any, auditor: Auditor) -> None:
         self._iterator, self._auditor, self._ledger = iterator, auditor, auditor.ledger
+        self.pulled: Callable[[], None] | None = None
+        """Called when the producer is about to be advanced."""
 
     @property
     def summary(self) -> Summary:
@@ -112,8 +115,8 @@ class Watched(_Watched):
         return self
 
     def __next__(self) -> Any:
-        if self._auditor.sides is not None:
-            self._auditor.sides.pulled()
+        if self.pulled is not None:
+            self.pulled()
         try:
             pair = self._next()
         except StopIteration:
@@ -122,8 +125,7 @@ class Watched(_Watched):
         except BaseException as error:
             self._auditor.end(how(error))
             raise
-        self._saw(pair)
-        if self._ledger.refusal is not None:
+        if self._saw(pair):
             del pair  # the traceback would hold it
             self._refuse()
         return pair
@@ -149,8 +151,8 @@ class WatchedAsync(_Watched):
         return self
 
     async def __anext__(self) -> Any:
-        if self._auditor.sides is not None:
-            self._auditor.sides.pulled()
+        if self.pulled is not None:
+            self.pulled()
         try:
             pair = await self._iterator.__anext__()
         except StopAsyncIteration:

@@ -18,13 +18,16 @@ import torch
 from bucketproof.auditing.custody import kept_by
 from bucketproof.auditing.findings import Kind
 from bucketproof.auditing.ledger import Ledger, OnFinding
-from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where, is_foreign, layout_of, span_of
+from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where, layout_of, span_of
 from bucketproof.auditing.overlap import share_bytes
 from bucketproof.auditing.reading import Changed, Pending, changed, read
 from bucketproof.auditing.rules import Rules
 from bucketproof.auditing.summary import Summary, lent_of, round_trips
 from bucketproof.auditing.words import shared, trait, traits, written
 from bucketproof.reference.ownership import is_held_by_nobody_else
+
+_FIRST = 64
+"""Hand-overs that are looked at closely at any rate, so that a short stream is seen."""
 
 OnSummary = Callable[[Summary], object]
 
@@ -34,9 +37,6 @@ class Side(Protocol):
 
     def given(self, index: int, name: str, tensor: torch.Tensor, record: Record | None) -> None:
         """A hand-over was produced. The tensor is not to be kept."""
-
-    def pulled(self) -> None:
-        """The producer is about to be advanced."""
 
 
 class Auditor:
@@ -67,6 +67,8 @@ class Auditor:
         self._nbytes = 0
         self._looked = 0
         self._unreadable = 0
+        self._is_busy = True
+        """Whether the next hand-over is not to be passed by, whatever it is."""
         self._passed = 0
         """Bytes since the last close look."""
         self._regions: dict[int, Region] = {}
@@ -81,33 +83,51 @@ class Auditor:
 
     # What happens for each hand-over.
 
-    def saw(self, pair: Any) -> None:
-        """Note a hand-over. Whatever goes wrong here is not the producer's trouble."""
+    def saw(self, pair: Any) -> bool:
+        """Note a hand-over. Whether there is something to be raised now.
+
+        Most hand-overs are but counted, so this is one function and not a few. Whatever goes wrong here is not the
+        producer's trouble.
+        """
         try:
+            tensor = pair[1]
+            if not self._is_busy and type(tensor) is torch.Tensor and not tensor.requires_grad:
+                storage, nbytes = tensor.untyped_storage(), tensor.nbytes
+                passed = self._passed + nbytes
+                if (
+                    passed < self._sample
+                    and storage.nbytes() == nbytes
+                    and storage._cdata not in self._regions
+                    and storage.resizable()
+                ):
+                    self._passed = passed
+                    self.items += 1
+                    return False
+                del storage  # holders are going to be counted
             self._see(pair)
         except Exception as error:
             self.ledger.trouble(f"item {self.items - 1}", error)
+        return self.ledger.refusal is not None
 
     def _see(self, pair: Any) -> None:
         name, tensor = pair
         self.items += 1
         record = None
         if _is_readable(tensor):
-            nbytes = tensor.nbytes
-            self._nbytes += nbytes
-            self._passed += nbytes
-            if self._is_close(tensor, nbytes):
-                self._passed = 0
+            self._passed += tensor.nbytes
+            if self._is_close(tensor):
+                self._nbytes, self._passed = self._nbytes + self._passed, 0
                 record = self._look(self.items - 1, name, tensor)
         else:
             self._unreadable += 1
         if self._previous is not None:
             self._look_again(self._previous)
         self._previous = record if record is not None and not record.exclusive else None
+        self._is_busy = self._previous is not None or self.items < _FIRST or self.sides is not None
         if self.sides is not None:
             self.sides.given(self.items - 1, name, tensor, record)
 
-    def _is_close(self, tensor: torch.Tensor, nbytes: int) -> bool:
+    def _is_close(self, tensor: torch.Tensor) -> bool:
         """Whether to look closely: at what is remarkable already, and at one hand-over in so many bytes."""
         storage = tensor.untyped_storage()
         if tensor.requires_grad:
@@ -115,9 +135,10 @@ class Auditor:
             if self.ledger.wants(kind):
                 return True
         return (
-            self._passed >= self._sample
+            self.items <= _FIRST
+            or self._passed >= self._sample
             or storage._cdata in self._regions
-            or storage.nbytes() != nbytes
+            or storage.nbytes() != tensor.nbytes
             or not storage.resizable()
         )
 
@@ -149,13 +170,15 @@ class Auditor:
             region = self._regions[key] = Region(storage, self._numbered)
             self._numbered += 1
             self._by_start.setdefault(region.start, region)
-            if is_foreign(storage):
+            if region.foreign:
                 self._foreign.add(region)
         return region
 
     def _compare(self, new: Record) -> None:
         """With whatever was handed over from the same memory and was not released since."""
         for region in self._places_of(new):
+            if not region.records:
+                continue
             storage = region.locked()
             if storage is None:
                 continue
@@ -172,7 +195,7 @@ class Auditor:
             self._by_start[own.start] = own
             same = None
         others = [] if same is None or same is own else [same]
-        if new.facts[2]:
+        if own.foreign:
             others += [each for each in self._foreign.near(own) if each is not same]
         return [own, *others]
 
@@ -220,7 +243,8 @@ class Auditor:
         if region.records:
             return
         self._spare += max(region.nbytes - region.shown, 0)
-        self._foreign.forget(region)
+        if region.foreign:
+            self._foreign.forget(region)
         if self._by_start.get(region.start) is region:
             del self._by_start[region.start]
         if self._regions.get(region.key) is region:
@@ -246,7 +270,7 @@ class Auditor:
 
     def _note(self, record: Record) -> None:
         """What a hand-over shows by itself."""
-        if record.facts[2]:
+        if record.region.foreign:
             self._came_round.setdefault((record.start, record.end), []).append(record.index)
         for kind, nbytes in traits(record):
             self.ledger.found(kind, partial(trait, kind, record, nbytes))
@@ -298,7 +322,7 @@ class Auditor:
             source=self.source,
             ended=self.ended,
             items=self.items,
-            nbytes=self._nbytes,
+            nbytes=self._nbytes + self._passed,
             looked=self._looked,
             unreadable=self._unreadable,
             seconds=round(self._seconds or time.perf_counter() - self._started, 3),

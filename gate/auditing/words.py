@@ -44,7 +44,8 @@ def shared(kind: Kind, old: Record, new: Record, nbytes: int) -> Finding:
 
 def traits(record: Record) -> Iterator[tuple[Kind, int]]:
     """What a hand-over shows by itself, each with the bytes it is about."""
-    has_base, inference, foreign, requires_grad, graph, _, _ = record.facts
+    has_base, inference, requires_grad, graph, _, _ = record.facts
+    foreign = record.region.foreign
     spare = record.region.nbytes - record.layout.nbytes
     if graph or requires_grad:
         yield "graph" if graph else "requires-grad", record.layout.nbytes
