@@ -23,7 +23,9 @@ from bucketproof.strategies.draw import (
     shapes,
 )
 from bucketproof.strategies.dtypes import DTYPES
+from bucketproof.strategies.exporters import EXPORTERS, weights
 from bucketproof.strategies.groups import GROUPS, Group
+from bucketproof.strategies.manifests import Manifest, Weight, manifest, manifests
 from bucketproof.strategies.plans import Item, Lender, Plan
 from bucketproof.strategies.provenances import CHAINS, LAYOUTS, PROVENANCES, Layout, Provenance
 from bucketproof.strategies.stream import Stream, build
@@ -31,6 +33,7 @@ from bucketproof.strategies.stream import Stream, build
 __all__ = [
     "CHAINS",
     "DTYPES",
+    "EXPORTERS",
     "GROUPS",
     "LAYOUTS",
     "PROVENANCES",
@@ -40,16 +43,21 @@ __all__ = [
     "Item",
     "Layout",
     "Lender",
+    "Manifest",
     "Plan",
     "Provenance",
     "Stream",
+    "Weight",
     "budgets",
     "build",
     "dtypes",
     "items",
     "lenders",
+    "manifest",
+    "manifests",
     "name_of",
     "names",
     "plans",
     "shapes",
+    "weights",
 ]

@@ -33,6 +33,8 @@ EXPORTERS: dict[str, tuple[Rule, ...]] = {
         (r"_proj", "partial-chain", ("split", "detach")),
         ("", "fresh", ()),
     ),
+    # ZeRO-3: a parameter is empty until it is gathered.
+    "placeholders": (("", "padded-placeholder", ()),),
     # A live module, whose head is its embedding.
     "tied": ((r"embed_tokens|lm_head", "tied", ()), ("", "state_dict", ())),
     # Adapters are merged as weights are asked for.

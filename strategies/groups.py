@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,18 @@ def group(id: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
 def processes() -> str:
     """A consumer in a process of its own, to which buckets are sent through shared memory."""
     return ""
+
+
+@group("files")
+def files() -> str:
+    """Weights that lie in mapped files, or in shared memory of other processes."""
+    return ""
+
+
+@group("safetensors")
+def safetensors() -> str:
+    """Weights that lie in files of safetensors' format."""
+    return "" if find_spec("safetensors") else "safetensors is not installed: pip install safetensors"
 
 
 @group("manifests")

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import tempfile
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof.strategies import content
 from bucketproof.strategies.plans import Lender, Shape
 
-Home = Literal["heap", "inference", "shared", "mapped", "meta"]
-"""What a buffer is: torch's own memory, the same made under inference mode, shared memory, a mapped file, or none."""
+Home = Literal["heap", "inference", "shared", "segment", "mapped", "memmap", "meta"]
+"""What a buffer is: torch's own memory, the same made under inference mode, shared memory of torch's or of Python's, a
+file that is mapped by torch or by numpy, or none."""
 
 Build = Callable[[Shape, torch.dtype, "Memory"], torch.Tensor]
 """A provenance: makes a tensor of a shape and dtype out of the memory it is given."""
@@ -316,6 +320,30 @@ def _mapped(nbytes: int) -> torch.Tensor:
         return torch.from_file(file.name, shared=True, size=nbytes, dtype=torch.uint8)
 
 
+def _memmap(nbytes: int) -> torch.Tensor:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(nbytes)
+        return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=(nbytes,)))
+
+
+class _Segment(SharedMemory):
+    """A segment that is let go of when nobody uses its memory any more, be it after this object is gone."""
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except BufferError:  # the mapping goes with the last tensor in it, but this is no longer there to see it
+            os.close(self._fd)  # type: ignore[attr-defined]
+            self._fd = -1
+
+
+def _segment(nbytes: int) -> torch.Tensor:
+    segment = _Segment(create=True, size=nbytes)
+    segment.unlink()
+    # Through numpy, which keeps the segment's memory from being unmapped; `torch.frombuffer` does not.
+    return torch.from_numpy(np.frombuffer(segment.buf, dtype=np.uint8, count=nbytes))
+
+
 def _described(nbytes: int) -> torch.Tensor:
     return torch.empty(nbytes, dtype=torch.uint8, device="meta")
 
@@ -324,6 +352,8 @@ _ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
     "heap": _heap,
     "inference": _inference,
     "shared": _heap,  # see `Buffer.lend`
+    "segment": _segment,
     "mapped": _mapped,
+    "memmap": _memmap,
     "meta": _described,
 }

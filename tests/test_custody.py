@@ -53,7 +53,10 @@ TRIPLES = 700
 """Chains of three that are tried of each kind, spread over all of them."""
 
 
-EXPORTED = ("dlpack", "numpy", "frombuffer", "shared-memory", "memory-mapped", "chain", "exported-to-numpy")
+EXPORTED = (
+    *("dlpack", "numpy", "frombuffer", "shared-memory", "memory-mapped", "chain", "exported-to-numpy"),
+    *(id for id, each in PROVENANCES.items() if each.group in ("files", "safetensors")),
+)
 """Provenances in which memory is more than torch's own."""
 
 

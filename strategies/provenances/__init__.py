@@ -6,14 +6,16 @@
 | `fresh.py` | tensors that own their memory because an operation has just made it |
 | `views.py` | views that torch keeps track of |
 | `hidden.py` | aliases that torch does not show |
+| `gathered.py` | parameters that are empty until they are gathered |
 | `foreign.py` | memory that is more than one process's |
+| `files.py` | files, and what other processes have sent |
 | `shared.py` | memory that someone holds and does not write |
 | `chains.py` | two or three views in a row |
 """
 
 # The order is the order of the matrix, and that in which a failing plan shrinks: layouts first, then the simplest.
 from bucketproof.strategies.provenances import layouts  # noqa: F401, I001
-from bucketproof.strategies.provenances import fresh, views, hidden, foreign, shared, chains  # noqa: F401
+from bucketproof.strategies.provenances import fresh, views, hidden, gathered, foreign, files, shared, chains  # noqa: F401
 from bucketproof.strategies.provenances.registry import (
     LAYOUTS,
     OPS,
