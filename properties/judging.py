@@ -107,6 +107,8 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool
         # To shrink what hangs would take as long as it hangs, again and again.
         searched = shrink and not seen.hung
         smallest = _search(cell, target, profile, seed, Phase.generate, Phase.shrink) if searched else None
+        if searched and smallest is None:  # what is looked at in any case may be nothing that is drawn
+            smallest = _halved(cell, target, first)
         return _failed(cell, seen.examples, *(smallest or (first.run, first.problems)))
     if seen.hung:
         reason = "a run did not end in time, of which lifecycle.terminates tells"
@@ -181,6 +183,21 @@ def _search(
     with suppress(_Broken, Flaky):  # a target that fails only now and then has failed, too
         _explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
     return found
+
+
+def _halved(cell: Cell, target: Target, found: Detection) -> tuple[Run, list[Problem]]:
+    """The smallest run that breaks a cell of those that are left when one half of the items is left out, and again."""
+    run, problems = found.run, found.problems
+    while len(run.plan.items) > 1:
+        items, half = run.plan.items, len(run.plan.items) // 2
+        for part in (items[:half], items[half:]):
+            shorter = execute(target, replace(run.plan, items=part))
+            if found_again := cell.problems(shorter):
+                run, problems = shorter, found_again
+                break
+        else:
+            break
+    return run, problems
 
 
 def _explore(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from bucketproof.strategies.manifests import Weight, manifest
 from bucketproof.strategies.plans import Item, Shape
@@ -45,13 +45,39 @@ EXPORTERS: dict[str, tuple[Rule, ...]] = {
 """For each kind of trainer its rules, of which the first that fits is followed. What a rule cannot make is `fresh`."""
 
 
-class Weights(tuple[Item, ...]):
-    """A part of a manifest as the items of a plan. The repr of a long one is the call that makes it."""
+class Source(NamedTuple):
+    """Where the items of a plan come from."""
 
-    code: str
+    id: str
+    start: int
+    exporter: str
+    factor: int
+
+
+class Weights(tuple[Item, ...]):
+    """A part of a manifest as the items of a plan, as is each part of it. The repr of a long one makes it again."""
+
+    source: Source
+
+    @classmethod
+    def of(cls, source: Source, items: Iterable[Item]) -> Weights:
+        """These items, which come from there."""
+        made = cls(items)
+        made.source = source
+        return made
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        if not isinstance(place, slice) or place.step not in (None, 1):
+            return found
+        first = place.indices(len(self))[0]
+        return self.of(self.source._replace(start=self.source.start + first), found)
 
     def __repr__(self) -> str:
-        return self.code if len(self) > _WRITTEN_OUT else repr(tuple(self))
+        if len(self) <= _WRITTEN_OUT:
+            return repr(tuple(self))
+        id, start, exporter, factor = self.source
+        return f"weights({id!r}, {start}, {start + len(self)}, exporter={exporter!r}, factor={factor})"
 
 
 _WRITTEN_OUT = 100
@@ -59,13 +85,14 @@ _WRITTEN_OUT = 100
 
 
 @lru_cache(maxsize=64)
-def weights(id: str, start: int = 0, stop: int | None = None, *, exporter: str = "gathered", factor: int = 1) -> Any:
+def weights(
+    id: str, start: int = 0, stop: int | None = None, *, exporter: str = "gathered", factor: int = 1
+) -> Weights:
     """The weights of a manifest from number `start` to before `stop`, all sides of them divided by `factor`."""
     rules = _compiled(exporter)
     some = manifest(id).weights[start:stop]
-    made = Weights(_item(weight, number, rules, factor) for number, weight in enumerate(some, start))
-    made.code = f"weights({id!r}, {start}, {start + len(made)}, exporter={exporter!r}, factor={factor})"
-    return made
+    items = (_item(weight, number, rules, factor) for number, weight in enumerate(some, start))
+    return Weights.of(Source(id, start, exporter, factor), items)
 
 
 def _compiled(exporter: str) -> list[tuple[re.Pattern[str], str, tuple[str, ...]]]:

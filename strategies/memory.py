@@ -333,15 +333,15 @@ class _Segment(SharedMemory):
         try:
             super().close()
         except BufferError:  # the mapping goes with the last tensor in it, but this is no longer there to see it
-            os.close(self._fd)  # type: ignore[attr-defined]
-            self._fd = -1
+            os.close(vars(self)["_fd"])
+            vars(self)["_fd"] = -1
 
 
 def _segment(nbytes: int) -> torch.Tensor:
     segment = _Segment(create=True, size=nbytes)
     segment.unlink()
     # Through numpy, which keeps the segment's memory from being unmapped; `torch.frombuffer` does not.
-    return torch.from_numpy(np.frombuffer(segment.buf, dtype=np.uint8, count=nbytes))
+    return torch.from_numpy(np.ndarray(nbytes, np.uint8, buffer=segment.buf))
 
 
 def _described(nbytes: int) -> torch.Tensor:
