@@ -22,6 +22,7 @@ from bucketproof.known import KnownFile, relisted
 from bucketproof.lists import LISTS, table
 from bucketproof.output import destination
 from bucketproof.progress import Progress
+from bucketproof.properties.limits import usable_cores
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
 from bucketproof.repro_files import folder, hint
@@ -269,7 +270,7 @@ def _add_effort(command: Any, profile: str) -> None:
     command.add_argument(
         "-n",
         type=_count,
-        default=_usable_cores(),
+        default=usable_cores(),
         dest="workers",
         metavar="WORKERS",
         help="processes that judge; 0 for this one (default: every core)",
@@ -300,11 +301,6 @@ def _count(text: str) -> int:
     if count < 0:
         raise argparse.ArgumentTypeError("there cannot be fewer processes than none")
     return count
-
-
-def _usable_cores() -> int:
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 if __name__ == "__main__":

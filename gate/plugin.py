@@ -6,6 +6,7 @@ Hypothesis, changes no setting, and does nothing unless it is asked.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if note := getattr(session.config, "workerinput", {}).get(CAMPAIGNS):
         marks = [item.get_closest_marker("xdist_group") for item in session.items]
         Path(note).write_text("\n".join(mark.args[0] for mark in marks if mark), encoding="utf-8")
+
+
+def pytest_unconfigure() -> None:
+    # Only if there are any, for it would be imported first.
+    if ranks := sys.modules.get("bucketproof.properties.ranks.judging"):
+        ranks.close_pools()
 
 
 def contract(config: pytest.Config) -> list[Any]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -53,6 +55,10 @@ _HOW = "say package.module:attribute or path/to/file.py:attribute"
 
 def resolve(text: str) -> Target:
     """The target that `text` names. Raises `BadRequest`."""
+    return replace(_resolved(text), again=partial(resolve, text))
+
+
+def _resolved(text: str) -> Target:
     if text.startswith(COMPACTION):
         return _compaction(text)
     place, _, attribute = text.rpartition(":")

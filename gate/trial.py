@@ -83,8 +83,8 @@ class Case:
 
     @property
     def group(self) -> str:
-        """Tests of one group run in one process."""
-        return self.cell.campaign if self.cell else "smoke"
+        """Tests of one group run in one process. Ranks are more than one, and are not to be started twice."""
+        return "smoke" if self.cell is None else "ranks" if self.cell.sizes else self.cell.campaign
 
     def run(self, item: pytest.Item) -> None:
         """Judge the cell, keep the outcome with the test, and say it in pytest's words."""

@@ -10,7 +10,7 @@ from bucketproof.properties.contract import Problem, contract
 from bucketproof.properties.excerpt import MOST
 from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Partition, Run
-from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender
+from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender, Plan
 
 _CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties", *MODELS, *MODELS_ON_META]
 """Items of one name, and names of one memory, are counted like all others."""
@@ -159,7 +159,7 @@ def _not_refused(run: Run, over: list[int]) -> Iterator[Problem]:
         yield Problem(f"a stream with no item above the limit was refused: {run.said}")
 
 
-@contract("boundaries.rank-agreement", campaigns=["rank-agreement", *MODELS, *MODELS_ON_META])
+@contract("boundaries.rank-agreement", campaigns=["rank-agreement", "ranks", *MODELS, *MODELS_ON_META])
 def rank_agreement(run: Run) -> Iterator[Problem]:
     """The partition depends on names, shapes and dtypes alone: ranks that differ in all else cut at the same places."""
     if not run.intact:
@@ -193,6 +193,16 @@ the last two: to make a module for each of a hundred thousand weights takes long
 def _others(run: Run) -> list[tuple[tuple[str, str], ...]]:
     """What the weights have in turn, on each of the other ranks."""
     return [(each,) for each in _OTHERS] if len(run.plan.items) <= _FEW else [_OTHERS[:-2]]
+
+
+def on_rank(plan: Plan, number: int) -> Plan:
+    """The plan as that rank has it: what is not made by all of them together has other values and another history."""
+    others = itertools.cycle(_OTHERS[number:] + _OTHERS[:number])
+    items = (
+        item if PROVENANCES[item.provenance].group else _elsewhere(item, *other)
+        for item, other in zip(plan.items, others, strict=False)
+    )
+    return replace(plan, items=tuple(items)) if number else plan
 
 
 def _elsewhere(item: Item, provenance: str, layout: str) -> Item:

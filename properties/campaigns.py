@@ -141,6 +141,7 @@ def _enlarged_item(item: Item) -> Item:
     return replace(item, shape=(item.shape[0] * times, *item.shape[1:]), layout="contiguous")
 
 
+_ON_RANKS = ("fresh", "slice", "dtensor-shard0", "fsdp2-uneven", "broadcast")
 _TIED = ("fresh", "tied", "tied-object")
 
 
@@ -204,7 +205,11 @@ def _alike(plan: Plan) -> Plan:
     return replace(plan, items=tuple(tied))
 
 
-GROUPED = {"shipped": "processes", **dict.fromkeys((*MODELS, *MODELS_ON_META), "manifests")}
+GROUPED = {
+    "ranks": "distributed",
+    "shipped": "processes",
+    **dict.fromkeys((*MODELS, *MODELS_ON_META), "manifests"),
+}
 """Campaigns that are not looked at in any case, with the group that they are of."""
 
 NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
@@ -239,6 +244,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "cancellation": _ending("cancel", min_items=2, iterables=("async-generator",)),
     "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
+    "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
     "shipped": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
     **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},

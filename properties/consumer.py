@@ -23,6 +23,7 @@ from bucketproof.properties.evidence import Facts, Span, alive, bits, facts, wat
 from bucketproof.properties.ledger import Ledger
 from bucketproof.properties.payload import Unpacked
 from bucketproof.properties.pending import Pending
+from bucketproof.properties.ranks.meeting import Meeting
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
@@ -54,6 +55,7 @@ class Consumer:
         self._held: list[tuple[Any, _Noted]] = []
         self._dropped: list[tuple[int, StorageWeakRef]] = []
         self._surroundings = surroundings()
+        self._meeting = Meeting() if run.plan.consumer == "gather" else None
 
     # What the producer tells.
 
@@ -115,7 +117,9 @@ class Consumer:
         self.stream.delivered(self._all_delivered_before())
         self._held.append((bucket, noted))
         del bucket, noted
-        if self.run.plan.consumer != "hold":
+        if self._meeting:
+            self._meeting.over_bucket(self.run.members(number))
+        if self.run.plan.consumer in ("drop", "clear"):
             self.drop(written=self.run.plan.consumer == "clear")
 
     def _all_delivered_before(self) -> int:
@@ -212,6 +216,8 @@ class Consumer:
 
     def finish(self) -> None:
         """Let every lender write, read the buckets once more, and see what outlives the producer."""
+        if self._meeting:
+            self._meeting.at_the_end()
         self._read_again("end", self._held)
         self.stream.finish()
         self.run.traces.extend(self.stream.disturbed())

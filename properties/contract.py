@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bucketproof.properties.campaigns import GROUPED, NEEDED
+from bucketproof.properties.groups import SIZES
 from bucketproof.properties.outcome import Level
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
@@ -91,6 +92,11 @@ class Cell:
         """The groups that have to be asked for, for this to be judged: its property's, its plans', its provenance's."""
         provenance = PROVENANCES[self.provenance].group if self.provenance else ""
         return frozenset({self.property.group, GROUPED.get(self.campaign, ""), provenance} - {""})
+
+    @builtins.property
+    def sizes(self) -> tuple[int, ...]:
+        """How many ranks its plans are run on; none if they are run here."""
+        return next((SIZES[group] for group in sorted(self.groups) if group in SIZES), ())
 
     def missing(self) -> str:
         """What this machine lacks for it, in one line; nothing if it can be judged here."""

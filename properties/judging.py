@@ -60,7 +60,7 @@ def preflight(target: Target) -> Outcome | None:
     if isinstance(run.error, NotABucketer):
         raise run.error
     if problems := _SMOKE.problems(run):
-        return Outcome(_SMOKE.id, "fail", "MUST", examples=1, failure=_failure(_SMOKE, run, problems))
+        return Outcome(_SMOKE.id, "fail", "MUST", examples=1, failure=failure_of(_SMOKE, run, problems))
     return None
 
 
@@ -99,6 +99,10 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool
         return Outcome(cell.id, "unpromised", cell.level, reason=reason)
     if lack := cell.missing() or _beyond(cell, target):
         return Outcome(cell.id, "skipped", cell.level, reason=lack)
+    if cell.sizes:
+        from bucketproof.properties.ranks.judging import judge_on_ranks
+
+        return judge_on_ranks(cell, target, profile, seed, shrink)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
     seen = _survey(target, cell.campaign, cell.groups, profile, seed)
@@ -159,11 +163,11 @@ def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tup
     def keep(plan: Plan) -> None:
         plans[plan] = None
 
-    _explore(keep, campaign, promises, profile, seed, campaign, Phase.generate)
+    explore(keep, campaign, promises, profile, seed, campaign, Phase.generate)
     return tuple(plans)
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """A run broke the property."""
 
 
@@ -178,10 +182,10 @@ def _search(
         run = execute(target, plan)
         if problems := cell.problems(run):
             found = run, problems
-            raise _Broken
+            raise Broken
 
-    with suppress(_Broken, Flaky):  # a target that fails only now and then has failed, too
-        _explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
+    with suppress(Broken, Flaky):  # a target that fails only now and then has failed, too
+        explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
     return found
 
 
@@ -200,7 +204,7 @@ def _halved(cell: Cell, target: Target, found: Detection) -> tuple[Run, list[Pro
     return run, problems
 
 
-def _explore(
+def explore(
     look: Callable[[Plan], None],
     campaign: str,
     promises: Promises,
@@ -236,10 +240,11 @@ def cheap_collections() -> Iterator[None]:
 
 
 def _failed(cell: Cell, examples: int, run: Run, problems: list[Problem]) -> Outcome:
-    return Outcome(cell.id, "fail", cell.level, examples=examples, failure=_failure(cell, run, problems))
+    return Outcome(cell.id, "fail", cell.level, examples=examples, failure=failure_of(cell, run, problems))
 
 
-def _failure(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
+def failure_of(cell: Cell, run: Run, problems: list[Problem]) -> Failure:
+    """What is told of a run that broke a cell."""
     first = problems[0]
     subject = "" if first.item is None else f"{run.plan.items[first.item].name!r}: "
     what = f"{subject}{first.what}"

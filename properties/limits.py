@@ -1,7 +1,8 @@
-"""A bound on the time of one run, so that a hang is a failing cell and not a stuck job."""
+"""Bounds: on the time of one run, so that a hang is a failing cell and not a stuck job, and on what runs at once."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -43,3 +44,9 @@ def time_limit(seconds: float | None = None) -> Iterator[None]:
 
 def _ring(signum: int, frame: Any) -> None:
     raise Hang("did not end in time")
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1

@@ -27,6 +27,8 @@ class Target:
     promises: Promises = DEFAULT
     origin: dict[str, str] = field(default_factory=dict)
     """Facts to show in the verdict, such as a released wheel's version and SHA-256."""
+    again: Callable[[], Target] | None = None
+    """Makes it in another process, to which it can be pickled; None where there is no way to."""
 
     @cached_property
     def is_async(self) -> bool:

@@ -38,12 +38,6 @@ def group(id: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
     return add
 
 
-@group("processes")
-def processes() -> str:
-    """A consumer in a process of its own, to which buckets are sent through shared memory."""
-    return ""
-
-
 @group("files")
 def files() -> str:
     """Weights that lie in mapped files, or in shared memory of other processes."""

@@ -19,9 +19,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from bucketproof.strategies import content
 from bucketproof.strategies.plans import Lender, Shape
 
-Home = Literal["heap", "inference", "shared", "segment", "mapped", "memmap", "meta"]
+Home = Literal["heap", "inference", "shared", "segment", "mapped", "memmap", "meta", "received"]
 """What a buffer is: torch's own memory, the same made under inference mode, shared memory of torch's or of Python's, a
-file that is mapped by torch or by numpy, or none."""
+file that is mapped by torch or by numpy, none, or what collectives of a process group write to."""
 
 Build = Callable[[Shape, torch.dtype, "Memory"], torch.Tensor]
 """A provenance: makes a tensor of a shape and dtype out of the memory it is given."""
@@ -164,8 +164,18 @@ class Buffer:
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
         self.touched |= self._sealed != (self._bytes(), version(self.raw))
-        content.poison(self.raw)
+        self._write()
         self.lent_at = None
+
+    def _write(self) -> None:
+        content.poison(self.raw)
+
+    def settle(self) -> None:
+        """Wait until what is being written has been."""
+
+
+BUFFERS: dict[Home, type[Buffer]] = {}
+"""Buffers that are written in a way of their own."""
 
 
 def _place(raw: torch.Tensor) -> tuple[int, int]:
@@ -197,6 +207,8 @@ class Lending:
         self._rings: dict[Hashable, list[Buffer]] = {}
         self._map = _Map()
         self._remote: list[Buffer] = []
+        self._busy: list[Buffer] = []
+        """What may still be being written."""
         self._lent: OrderedDict[Buffer, None] = OrderedDict()
         """What is to be respected, in the order in which it was lent: a stream has many items, and looks at few."""
         self._unsealed: list[Buffer] = []
@@ -221,6 +233,10 @@ class Lending:
         else:
             buffer = ring.pop(0)
             self._overwrite(buffer)
+        if home in BUFFERS and self._turns is not None:
+            # What comes next is under way while this is consumed, into whichever buffer has had its turn.
+            for each in ring:
+                self._overwrite(each)
         ring.append(buffer)
         buffer.lent_at = self._clock
         self._lent[buffer] = None
@@ -228,7 +244,9 @@ class Lending:
         return buffer.lend()
 
     def _made(self, capacity: int, home: Home) -> Buffer:
-        buffer = Buffer(capacity, home)
+        buffer = BUFFERS.get(home, Buffer)(capacity, home)
+        if home in BUFFERS:
+            self._busy.append(buffer)
         if buffer.is_remote:
             self._remote.append(buffer)
         elif home != "meta":
@@ -254,6 +272,8 @@ class Lending:
     def finish(self, before: float = math.inf) -> None:
         """The stream is over, or done with what was handed over before item number `before`: it may be written."""
         self._overwrite_lent(before)
+        for buffer in self._busy:
+            buffer.settle()
 
     def _overwrite_lent(self, before: float = math.inf) -> None:
         while self._lent:
@@ -356,4 +376,5 @@ _ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
     "mapped": _mapped,
     "memmap": _memmap,
     "meta": _described,
+    "received": _heap,
 }

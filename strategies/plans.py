@@ -19,7 +19,7 @@ Iterables = Literal["generator", "iterator", "list", "async-generator", "async-i
 LenderKind = Literal["buffer", "ping-pong", "ring", "per-dtype", "module"]
 LenderSize = Literal["exact", "larger", "bucket"]
 Overwrite = Literal["next", "boundary", "end"]
-Consumer = Literal["hold", "drop", "clear"]
+Consumer = Literal["hold", "drop", "clear", "gather"]
 Retention = Literal["on-arrival", "at-flush"]
 Device = Literal["cpu", "meta"]
 Ends = Literal["completed", "error", "exit", "late-error", "close", "cancel"]
@@ -29,7 +29,8 @@ ITERABLES: tuple[Iterables, ...] = get_args(Iterables)
 LENDER_KINDS: tuple[LenderKind, ...] = get_args(LenderKind)
 LENDER_SIZES: tuple[LenderSize, ...] = get_args(LenderSize)
 OVERWRITES: tuple[Overwrite, ...] = get_args(Overwrite)
-CONSUMERS: tuple[Consumer, ...] = get_args(Consumer)
+CONSUMERS: tuple[Consumer, ...] = ("hold", "drop", "clear")
+"""Those that need no other process."""
 
 
 class _Code:
@@ -96,7 +97,8 @@ class Plan(_Code):
     grad_mode: GradMode = "enabled"
     iterable: Iterables = "generator"
     consumer: Consumer = "hold"
-    """What becomes of a bucket: held to the end, dropped, or dropped after it was emptied and written over."""
+    """What becomes of a bucket: held to the end, dropped, dropped after it was emptied and written over; or held after
+    a collective of all ranks, if there are any."""
     retention: Retention = "on-arrival"
     """How long lenders leave a hand-over alone: until the producer is advanced, or until its bucket is delivered."""
     device: Device = "cpu"

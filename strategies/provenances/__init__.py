@@ -11,11 +11,13 @@
 | `files.py` | files, and what other processes have sent |
 | `shared.py` | memory that someone holds and does not write |
 | `chains.py` | two or three views in a row |
+| `distributed.py` | what ranks of a process group gather and receive |
 """
 
 # The order is the order of the matrix, and that in which a failing plan shrinks: layouts first, then the simplest.
 from bucketproof.strategies.provenances import layouts  # noqa: F401, I001
-from bucketproof.strategies.provenances import fresh, views, hidden, gathered, foreign, files, shared, chains  # noqa: F401
+from bucketproof.strategies.provenances import fresh, views, hidden, gathered, foreign, files  # noqa: F401
+from bucketproof.strategies.provenances import shared, chains, distributed  # noqa: F401
 from bucketproof.strategies.provenances.registry import (
     LAYOUTS,
     OPS,

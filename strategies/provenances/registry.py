@@ -28,6 +28,8 @@ class Domain:
     """Whether a tensor may have no element."""
     last: int | None = None
     """The size that the last dimension must have."""
+    first: tuple[int, int] | None = None
+    """By what the first dimension is divided, and what is then left of it."""
 
     def admits(self, shape: Shape, dtype: str) -> bool:
         """Whether a tensor of this shape and dtype can be made."""
@@ -36,6 +38,7 @@ class Domain:
             and len(shape) >= self.min_dims
             and (self.empty or math.prod(shape) > 0)
             and self.last in (None, shape[-1] if shape else None)
+            and (self.first is None or (len(shape) > 0 and shape[0] % self.first[0] == self.first[1]))
         )
 
 

@@ -1,0 +1,261 @@
+"""Weights as ranks of a process group have them, from torch's own machinery: every rank runs the same plan.
+
+Each rank makes all of a weight's content, for the same seed gives the same, and takes the part that it has to have.
+What is torch's is imported where it is used, since it takes a second and nobody else needs it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bucketproof.strategies import content
+from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.memory import BUFFERS, Buffer, Memory
+from bucketproof.strategies.plans import Shape
+from bucketproof.strategies.provenances.registry import provenance
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+_TRAINED = ("float32", "bfloat16", "float16", "float64")
+_SENT = (*_TRAINED, "int8", "uint8", "int32", "int64")
+_EVEN, _UNEVEN = (4, 0), (2, 1)
+"""What the first dimension divides into, on two ranks and on four, and what it does not."""
+_PATIENCE = 2.0
+"""Seconds in which a thread of gloo's lets go of what it has gathered. It takes microseconds."""
+
+
+class _Received(Buffer):
+    """A receive buffer: the first rank says what is written to it, and sends it while others are at work."""
+
+    _sending: Any = None
+
+    def lend(self) -> torch.Tensor:
+        self.settle()
+        return super().lend()
+
+    def _write(self) -> None:
+        import torch.distributed as dist
+
+        self.settle()
+        if dist.get_rank() == 0:
+            super()._write()
+        self._sending = dist.broadcast(_bytes(self.raw), 0, async_op=True)
+
+    def settle(self) -> None:
+        if self._sending is not None:
+            self._sending.wait()
+            self._sending = None
+
+
+BUFFERS["received"] = _Received
+
+
+# Gathered: nobody else holds it.
+
+
+@provenance("fsdp2-full-tensor", Custody.OWNED, group="distributed", dtypes=_TRAINED, first=_EVEN, empty=False)
+def fsdp2_full_tensor(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a parameter that FSDP2's `fully_shard` has cut into even shards."""
+    return _gathered(_fsdp2(memory.fresh(shape, dtype)))
+
+
+@provenance("fsdp1-state_dict", Custody.OWNED, group="distributed", dtypes=_TRAINED, min_dims=1, empty=False)
+def fsdp1_state_dict(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """An entry of the full state dict of a module that FSDP1 has cut into shards."""
+    from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
+
+    wrapped = FullyShardedDataParallel(_module(memory.fresh(shape, dtype)), device_id=torch.device("cpu"))
+    kind = FullyShardedDataParallel.state_dict_type(wrapped, StateDictType.FULL_STATE_DICT, FullStateDictConfig())
+    with kind:
+        return _settled(wrapped.state_dict()["weight"])
+
+
+@provenance("dtensor-shard0", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+def dtensor_shard0(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a `DTensor` with `Shard(0)`, in even shards."""
+    return _gathered(_distributed(memory.fresh(shape, dtype), 0))
+
+
+@provenance("dtensor-shard1", Custody.OWNED, group="distributed", dtypes=_SENT, min_dims=2, last=4, empty=False)
+def dtensor_shard1(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a `DTensor` that is cut along its last dimension, as `Shard(1)` cuts a matrix."""
+    return _gathered(_distributed(memory.fresh(shape, dtype), len(shape) - 1))
+
+
+@provenance("dtensor-mesh", Custody.OWNED, group="distributed", dtypes=_SENT, min_dims=2, first=_EVEN, empty=False)
+def dtensor_mesh(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a `DTensor` that is cut both ways over a mesh of two dimensions."""
+    return _gathered(_distributed(memory.fresh(shape, dtype), 0, 1))
+
+
+@provenance("redistribute", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+def redistribute(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`redistribute().to_local()` of a `DTensor`, from `Shard(0)` to `Replicate`."""
+    from torch.distributed.tensor import Replicate
+
+    sharded = _distributed(memory.fresh(shape, dtype), 0)
+    return _settled(sharded.redistribute(placements=[Replicate()]).to_local())
+
+
+@provenance("functional-all-gather", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+def functional_all_gather(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """The result of a functional all-gather, waited for."""
+    import torch.distributed._functional_collectives as functional
+
+    gathered = functional.all_gather_tensor(_shard(memory.fresh(shape, dtype)), 0, _mesh(1))
+    return _settled(functional.wait_tensor(gathered))
+
+
+# Gathered into more than it takes.
+
+
+@provenance("fsdp2-uneven", Custody.PARTIAL, group="distributed", dtypes=_TRAINED, first=_UNEVEN, empty=False)
+def fsdp2_uneven(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a parameter in uneven shards: a `narrow` of what was gathered with padding."""
+    return _gathered(_fsdp2(memory.fresh(shape, dtype)))
+
+
+@provenance("dtensor-uneven", Custody.PARTIAL, group="distributed", dtypes=_SENT, first=_UNEVEN, empty=False)
+def dtensor_uneven(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a `DTensor` with `Shard(0)`, in uneven shards."""
+    return _gathered(_distributed(memory.fresh(shape, dtype), 0))
+
+
+@provenance("all-gather-slice", Custody.PARTIAL, group="distributed", dtypes=_SENT, min_dims=1, empty=False)
+def all_gather_slice(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """What one rank has given, out of the result of `all_gather_into_tensor`, which was dropped."""
+    gathered = torch.empty(_world(), *shape, dtype=dtype)
+    return _all_gathered(gathered, memory.fresh(shape, dtype))
+
+
+# Received into what is used again.
+
+
+@provenance("broadcast", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received", exact=True)
+def broadcast(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """A view of a receive buffer of exactly its size; the next broadcast into a pair is under way meanwhile."""
+    return _broadcast(memory.take(shape, dtype)).view(shape)
+
+
+@provenance("broadcast-slice", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received")
+def broadcast_slice(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """A part of what was received in one broadcast, by `detach`."""
+    return _broadcast(memory.take((2, *shape), dtype))[1].detach()
+
+
+@provenance("all-gather-into", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received")
+def all_gather_into(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """What one rank has given, out of a buffer that `all_gather_into_tensor` fills again and again."""
+    return _all_gathered(memory.take((_world(), *shape), dtype), memory.fresh(shape, dtype))
+
+
+# Every rank has it.
+
+
+@provenance("dtensor-replicate", Custody.SHARED, group="distributed", dtypes=_SENT, empty=False)
+def dtensor_replicate(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+    """`full_tensor()` of a `DTensor` with `Replicate`, which lives on: the memory is its own."""
+    replicated = _distributed(memory.fresh(shape, dtype), None)
+    memory.hold(replicated)
+    return replicated.full_tensor()
+
+
+# Means.
+
+
+def _world() -> int:
+    import torch.distributed as dist
+
+    return dist.get_world_size()
+
+
+@cache
+def _mesh(dimensions: int) -> DeviceMesh:
+    """All ranks in a row, or in two rows."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", (_world(),) if dimensions == 1 else (_world() // 2, 2))
+
+
+def _distributed(whole: torch.Tensor, *dimensions: int | None) -> DTensor:
+    """Cut along these dimensions, one for each of the mesh; None for what every rank has."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    placements = [Replicate() if each is None else Shard(each) for each in dimensions]
+    # Nothing is sent here: each rank has made the whole.
+    return distribute_tensor(whole, _mesh(len(placements)), placements, src_data_rank=None)
+
+
+def _module(weight: torch.Tensor) -> torch.nn.Module:
+    module = torch.nn.Module()
+    module.register_parameter("weight", torch.nn.Parameter(weight))
+    return module
+
+
+def _fsdp2(whole: torch.Tensor) -> DTensor:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    module = _module(whole)
+    fully_shard(module, mesh=_mesh(1))
+    weight = module.weight
+    assert isinstance(weight, DTensor)
+    return weight
+
+
+def _shard(whole: torch.Tensor) -> torch.Tensor:
+    import torch.distributed as dist
+
+    return whole.chunk(_world())[dist.get_rank()].clone()
+
+
+def _gathered(sharded: DTensor) -> torch.Tensor:
+    return _settled(sharded.full_tensor())
+
+
+def _settled(gathered: torch.Tensor) -> torch.Tensor:
+    """What was gathered, once the thread that has gathered it has let go, a moment after it said that it was done."""
+    storage = gathered.untyped_storage()
+    holders = 2 if gathered._base is None else 3
+    end = time.monotonic() + _PATIENCE
+    while torch._C._storage_Use_Count(storage._cdata) > holders:
+        if time.monotonic() > end:
+            raise RuntimeError("what was gathered is held by somebody else")
+        time.sleep(0)
+    return gathered
+
+
+def _broadcast(mine: torch.Tensor) -> torch.Tensor:
+    """Received from the first rank, where others had something else."""
+    import torch.distributed as dist
+
+    if dist.get_rank():
+        content.poison(_bytes(mine))
+    dist.broadcast(_bytes(mine), 0)
+    return mine
+
+
+def _all_gathered(place: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
+    """The last rank's part of a place that each rank has given a part to."""
+    import torch.distributed as dist
+
+    content.poison(_bytes(place))
+    dist.all_gather_into_tensor(_bytes(place), _bytes(mine))
+    part: torch.Tensor = place[-1]
+    return part
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor that lives on, as a tensor that does not hold its storage.
+
+    A thread of gloo's holds what it was given a moment longer than it says, which would look like somebody's doing.
+    """
+    memory = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())
+    return torch.frombuffer(memory, dtype=torch.uint8)
