@@ -13,7 +13,7 @@ from bucketproof.properties.outcome import Failure
 from bucketproof.properties.run import Partition, Run
 from bucketproof.properties.running import execute
 from bucketproof.properties.target import Target
-from bucketproof.strategies import GROUPS, Plan
+from bucketproof.strategies import GROUPS, Custody, Plan
 
 assert PROPERTIES  # they are registered when the first of the package's names is asked for
 
@@ -39,6 +39,10 @@ def try_out(target: bytes, plan: Plan, judged: tuple[str, ...]) -> Report:
     """Run a plan. The target is what it is made again by, pickled."""
     with cheap_collections():
         run = execute(_made(target), plan)
+        if judged and any(given.custody is Custody.LENT for given in run.handed_over):
+            # Properties ask for this one where they have seen something written, and of a broadcast that is under way
+            # each rank sees more or less. But all of them must run it, or none.
+            _ = run.calm
         found = {id: problems for id in judged if (problems := _cells()[id].problems(run))}
     _LAST[:] = [run]
     broken = {id: failure_of(_cells()[id], run, problems) for id, problems in found.items()}
