@@ -19,7 +19,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from bucketproof import Target
-from bucketproof.properties import PROFILES, cells, judge, limits
+from bucketproof.properties import PROFILES, Profile, cells, judge, limits
 from bucketproof.properties.outcome import Outcome
 from bucketproof.properties.ranks import judging
 from bucketproof.properties.ranks.judging import AGREEMENT, close_pools, pool_of
@@ -163,9 +163,9 @@ def test_the_next_broadcast_of_a_pair_is_under_way_while_its_weight_is_consumed(
 # Verdicts.
 
 
-def outcome(target: str, cell: str) -> Outcome:
+def outcome(target: str, cell: str, profile: Profile = FEW) -> Outcome:
     (judged,) = select([cell], ["distributed"])
-    return judge(judged, resolve(target), FEW, 0)
+    return judge(judged, resolve(target), profile, 0)
 
 
 @pytest.mark.parametrize("cell", cells(["distributed"])[len(cells()) :], ids=lambda cell: cell.id)
@@ -204,7 +204,7 @@ def test_the_generations_of_one_bucketer_are_told_apart_by_what_ranks_gather(
 
 
 def test_ranks_that_cut_at_other_places_are_shown_with_both_partitions() -> None:
-    found = outcome("cuts-by-values", AGREEMENT)
+    found = outcome("cuts-by-values", AGREEMENT, PROFILES["smoke"])
 
     assert found.status == "fail"
     assert found.failure is not None
@@ -230,7 +230,6 @@ def cuts_by_bits(weights, limit):
 
 def test_ranks_that_wait_for_each_other_end_as_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "waits.py").write_text(WAITS)
-    monkeypatch.setattr(judging, "SIZES", (2,), raising=False)
     target = resolve(f"{tmp_path}/waits.py:cuts_by_bits")
     # What all ranks make together comes between what each has for itself: some are in it while others meet.
     items = tuple(Item(f"w{i}", "dtensor-shard0" if i % 2 else "fresh", shape=(4,), seed=i) for i in range(8))
