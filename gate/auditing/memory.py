@@ -131,14 +131,13 @@ class Record:
         name: str,
         tensor: torch.Tensor,
         layout: Layout,
-        span: tuple[int, int],
         region: Region,
-        digest: Digest,
         where: Where,
     ) -> None:
-        self.index, self.name, self.layout, self.region, self.digest = index, name, layout, region, digest
-        self.start, self.end = span
-        self.where = where
+        self.index, self.name, self.layout, self.region, self.where = index, name, layout, region, where
+        self.digest: Digest = None
+        self.start = region.start + layout.offset
+        self.end = self.start + layout.reach
         self.tensor = ref(tensor)
         self.version = -1 if tensor.is_inference() else tensor._version
         self.facts = _facts(tensor)
@@ -209,17 +208,10 @@ def _in_words(where: Where) -> tuple[str, ...]:
 
 def layout_of(tensor: torch.Tensor) -> Layout:
     """Where the tensor's elements lie."""
-    offset = int(tensor.storage_offset()) * tensor.itemsize
-    return Layout(tensor.dtype, tensor.shape, tensor.stride(), offset, tensor.is_contiguous(), tensor.nbytes)
-
-
-def span_of(layout: Layout, start: int) -> tuple[int, int]:
-    """The addresses from its first byte to behind its last."""
-    first = start + layout.offset
-    if layout.dense or not layout.nbytes:
-        return first, first + layout.nbytes
-    reach = sum(stride * (size - 1) for stride, size in zip(layout.stride, layout.shape, strict=True))
-    return first, first + (reach + 1) * layout.dtype.itemsize
+    shape, stride, nbytes, dense = tensor.shape, tensor.stride(), tensor.nbytes, tensor.is_contiguous()
+    size = tensor.itemsize
+    reach = nbytes if dense or not nbytes else size * (1 + sum(s * (n - 1) for s, n in zip(stride, shape, strict=True)))
+    return Layout(tensor.dtype, shape, stride, int(tensor.storage_offset()) * size, dense, nbytes, reach)
 
 
 class Foreign:

@@ -35,12 +35,17 @@ class Layout(NamedTuple):
     dense: bool
     """Whether it is contiguous."""
     nbytes: int
+    reach: int
+    """From its first byte to behind its last, as its strides reach."""
 
 
 def read(storage: torch.UntypedStorage, layout: Layout, *, whole: bool = False) -> Digest:
-    """Samples of a tensor's bytes, or a checksum of all of them."""
-    if layout.nbytes == 0:
-        return b""
+    """Samples of a tensor's bytes, or a checksum of all of them; None if its storage has given them up.
+
+    A sharded parameter is freed by setting its storage to no byte while the tensor lives on.
+    """
+    if layout.offset + layout.reach > storage.nbytes():
+        return None
     if storage.device.type not in ON_HOST:
         return _on_device(storage, layout, whole)
     address = storage.data_ptr() + layout.offset
@@ -131,6 +136,8 @@ def _on_device(storage: torch.UntypedStorage, layout: Layout, whole: bool) -> to
 
 def changed(before: Digest, after: Digest) -> Changed:
     """Whether two digests of one tensor differ. On a device, it is a tensor that will tell."""
+    if before is None or after is None:
+        return False
     if isinstance(before, torch.Tensor):
         return before.view(torch.uint8).ne(after.view(torch.uint8)).any()
     return bool(before != after)

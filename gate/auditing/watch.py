@@ -18,7 +18,7 @@ import torch
 from bucketproof.auditing.custody import kept_by
 from bucketproof.auditing.findings import Kind
 from bucketproof.auditing.ledger import Ledger, OnFinding
-from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where, layout_of, span_of
+from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where, layout_of
 from bucketproof.auditing.overlap import share_bytes
 from bucketproof.auditing.reading import Changed, Pending, changed, read
 from bucketproof.auditing.rules import Rules
@@ -26,6 +26,7 @@ from bucketproof.auditing.summary import Summary, lent_of, round_trips
 from bucketproof.auditing.words import shared, trait, traits, written
 from bucketproof.reference.ownership import is_held_by_nobody_else
 
+_Tensor = torch.Tensor
 _FIRST = 64
 """Hand-overs that are looked at closely at any rate, so that a short stream is seen."""
 
@@ -91,7 +92,7 @@ class Auditor:
         """
         try:
             tensor = pair[1]
-            if not self._is_busy and type(tensor) is torch.Tensor and not tensor.requires_grad:
+            if not self._is_busy and type(tensor) is _Tensor and not tensor.requires_grad:
                 storage, nbytes = tensor.untyped_storage(), tensor.nbytes
                 passed = self._passed + nbytes
                 if (
@@ -151,7 +152,7 @@ class Auditor:
         self._looked += 1
         storage = tensor.untyped_storage()
         region = self._region_of(storage)
-        record = Record(index, name, tensor, layout, span_of(layout, region.start), region, None, self._where())
+        record = Record(index, name, tensor, layout, region, self._where())
         record.exclusive = exclusive
         owned = exclusive and layout.nbytes == region.nbytes
         record.kept_by = kept_by(tensor, self._rules.names, owned=owned)
@@ -226,9 +227,10 @@ class Auditor:
         self.pending.ask(is_changed, lambda is_so: self._written(old) if is_so else None)
 
     def _has_changed(self, old: Record, storage: torch.UntypedStorage) -> Changed:
-        if old.is_whole and old.version_now() != old.version:
+        now = read(storage, old.layout, whole=self.whole)
+        if now is not None and old.is_whole and old.version_now() != old.version:
             return True
-        return changed(old.digest, read(storage, old.layout, whole=self.whole))
+        return changed(old.digest, now)
 
     def _remember(self, record: Record) -> None:
         record.region.add(record)
