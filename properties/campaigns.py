@@ -141,7 +141,11 @@ def _enlarged_item(item: Item) -> Item:
     return replace(item, shape=(item.shape[0] * times, *item.shape[1:]), layout="contiguous")
 
 
-_ON_RANKS = ("fresh", "stack", "slice", "detach", "permute", "state_dict", "dtensor-shard0", "fsdp2-uneven", "broadcast")
+_ON_RANKS = (
+    *("fresh", "stack", "slice", "detach", "permute", "state_dict"),
+    *("dtensor-shard0", "fsdp2-uneven", "broadcast"),
+)
+"""What each rank has for itself, and what they make together."""
 _TIED = ("fresh", "tied", "tied-object")
 
 

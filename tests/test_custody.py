@@ -61,7 +61,9 @@ EXPORTED = (
 
 
 def ids(*custodies: Custody) -> list[str]:
-    return [each.id for each in PROVENANCES.values() if each.custody in custodies or not custodies]
+    """Those of these custodies, or all, that one process can make."""
+    alone = [each for each in PROVENANCES.values() if each.group != "distributed"]
+    return [each.id for each in alone if each.custody in custodies or not custodies]
 
 
 def taken(values: list[Shape], number: int, start: int) -> list[Shape]:

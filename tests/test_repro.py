@@ -189,7 +189,7 @@ def first_of(provenance: str, layout: str = "contiguous") -> Item:
     raise AssertionError(provenance)
 
 
-BUILT = [first_of(name) for name in PROVENANCES] + [
+BUILT = [first_of(id) for id, each in PROVENANCES.items() if each.group != "distributed"] + [
     first_of("detach", layout) for layout in LAYOUTS if layout != "contiguous"
 ]
 

@@ -18,8 +18,8 @@ from bucketproof.properties.contract import Cell, cells
 from bucketproof.properties.judging import Broken, drawn, explore
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.profiles import Profile
-from bucketproof.properties.ranks.pool import Lost, Pool
-from bucketproof.properties.ranks.trying import Report, tell, try_out
+from bucketproof.properties.ranks.pool import STARTING, Lost, Pool
+from bucketproof.properties.ranks.trying import Report, get_ready, tell, try_out
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Plan
 
@@ -113,7 +113,8 @@ def _disagreement(reports: Sequence[Report]) -> str:
 
 def are_apart(reports: Sequence[Report]) -> bool:
     """Whether ranks are no longer at the same collective."""
-    return any(each.hung for each in reports) or len({(each.pulled, each.said) for each in reports}) > 1
+    is_one_gone = any(each.hung or each.has_left for each in reports)
+    return is_one_gone or len({(each.pulled, each.said) for each in reports}) > 1
 
 
 def _told_apart(reports: Sequence[Report]) -> str:
@@ -169,6 +170,7 @@ def pool_of(size: int) -> Pool:
     """The pool of so many ranks; a new one if there is none, or if it has been lost. Raises `Lost`."""
     if size not in _POOLS or not _POOLS[size].is_open:
         _POOLS[size] = Pool(size, collectives=limits.SECONDS)
+        _POOLS[size].call(get_ready, seconds=STARTING)
     return _POOLS[size]
 
 

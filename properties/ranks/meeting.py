@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from bucketproof.strategies.provenances.distributed import leaving
+
 if TYPE_CHECKING:
     from bucketproof.properties.run import Delivered
 
@@ -33,7 +35,8 @@ class Meeting:
             return
         self._is_on = False  # whoever has waited in vain does not wait again
         theirs = torch.empty((dist.get_world_size(), len(mine)), dtype=torch.int64)
-        dist.all_gather_into_tensor(theirs.view(-1), torch.tensor(mine), group=_CIRCLE[0])
+        with leaving():
+            dist.all_gather_into_tensor(theirs.view(-1), torch.tensor(mine), group=_CIRCLE[0])
         self._is_on = all(each == mine for each in theirs.tolist())
 
 

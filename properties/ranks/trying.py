@@ -6,6 +6,8 @@ import pickle
 from dataclasses import dataclass
 from functools import cache
 
+import torch.distributed as dist
+
 from bucketproof.properties import PROPERTIES
 from bucketproof.properties.contract import Cell, Problem, cells
 from bucketproof.properties.judging import cheap_collections, failure_of
@@ -30,6 +32,15 @@ class Report:
     said: str
     """What the target raised, in words."""
     hung: bool
+    has_left: bool
+    """Whether it has waited for the others in vain."""
+
+
+def get_ready() -> None:
+    """Import what the runs will need, which takes seconds."""
+    import torch.distributed._functional_collectives
+    import torch.distributed.fsdp
+    import torch.distributed.tensor  # noqa: F401
 
 
 _LAST: list[Run] = []
@@ -46,7 +57,7 @@ def try_out(target: bytes, plan: Plan, judged: tuple[str, ...]) -> Report:
         found = {id: problems for id in judged if (problems := _cells()[id].problems(run))}
     _LAST[:] = [run]
     broken = {id: failure_of(_cells()[id], run, problems) for id, problems in found.items()}
-    return Report(broken, run.partition(), len(run.handed_over), run.said, run.hung)
+    return Report(broken, run.partition(), len(run.handed_over), run.said, run.hung, not dist.is_initialized())
 
 
 def tell(cell: str, what: str) -> Failure:

@@ -1,21 +1,24 @@
 """Weights as ranks of a process group have them, from torch's own machinery: every rank runs the same plan.
 
 Each rank makes all of a weight's content, for the same seed gives the same, and takes the part that it has to have.
-What is torch's is imported where it is used, since it takes a second and nobody else needs it.
+What is torch's is imported where it is used, if importing torch has not done so: it takes a second.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from bucketproof.strategies import content
 from bucketproof.strategies.custody import Custody
-from bucketproof.strategies.memory import BUFFERS, Buffer, Memory
+from bucketproof.strategies.memory import BUFFERS, Buffer, Build, Memory
 from bucketproof.strategies.plans import Shape
 from bucketproof.strategies.provenances.registry import provenance
 
@@ -31,6 +34,31 @@ _PATIENCE = 2.0
 """Seconds in which a thread of gloo's lets go of what it has gathered. It takes microseconds."""
 
 
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Whoever has waited in vain for the others leaves them, and need not wait for them again and again."""
+    try:
+        yield
+    except RuntimeError:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        raise
+
+
+def together(id: str, custody: Custody, **options: Any) -> Callable[[Build], Build]:
+    """Register a provenance that takes all ranks."""
+
+    def add(build: Build) -> Build:
+        @wraps(build)
+        def joined(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
+            with leaving():
+                return build(shape, dtype, memory)
+
+        return provenance(id, custody, group="distributed", empty=False, **options)(joined)
+
+    return add
+
+
 class _Received(Buffer):
     """A receive buffer: the first rank says what is written to it, and sends it while others are at work."""
 
@@ -41,17 +69,19 @@ class _Received(Buffer):
         return super().lend()
 
     def _write(self) -> None:
-        import torch.distributed as dist
-
         self.settle()
+        if not dist.is_initialized():  # this rank has left
+            return
         if dist.get_rank() == 0:
             super()._write()
         self._sending = dist.broadcast(_bytes(self.raw), 0, async_op=True)
 
     def settle(self) -> None:
-        if self._sending is not None:
-            self._sending.wait()
-            self._sending = None
+        if self._sending is None:
+            return
+        sending, self._sending = self._sending, None
+        with suppress(RuntimeError), leaving():
+            sending.wait()
 
 
 BUFFERS["received"] = _Received
@@ -60,13 +90,13 @@ BUFFERS["received"] = _Received
 # Gathered: nobody else holds it.
 
 
-@provenance("fsdp2-full-tensor", Custody.OWNED, group="distributed", dtypes=_TRAINED, first=_EVEN, empty=False)
+@together("fsdp2-full-tensor", Custody.OWNED, dtypes=_TRAINED, first=_EVEN)
 def fsdp2_full_tensor(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a parameter that FSDP2's `fully_shard` has cut into even shards."""
     return _gathered(_fsdp2(memory.fresh(shape, dtype)))
 
 
-@provenance("fsdp1-state_dict", Custody.OWNED, group="distributed", dtypes=_TRAINED, min_dims=1, empty=False)
+@together("fsdp1-state_dict", Custody.OWNED, dtypes=_TRAINED, min_dims=1)
 def fsdp1_state_dict(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """An entry of the full state dict of a module that FSDP1 has cut into shards."""
     from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
@@ -77,25 +107,25 @@ def fsdp1_state_dict(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.
         return _settled(wrapped.state_dict()["weight"])
 
 
-@provenance("dtensor-shard0", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+@together("dtensor-shard0", Custody.OWNED, dtypes=_SENT, first=_EVEN)
 def dtensor_shard0(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a `DTensor` with `Shard(0)`, in even shards."""
     return _gathered(_distributed(memory.fresh(shape, dtype), 0))
 
 
-@provenance("dtensor-shard1", Custody.OWNED, group="distributed", dtypes=_SENT, min_dims=2, last=4, empty=False)
+@together("dtensor-shard1", Custody.OWNED, dtypes=_SENT, min_dims=2, last=4)
 def dtensor_shard1(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a `DTensor` that is cut along its last dimension, as `Shard(1)` cuts a matrix."""
     return _gathered(_distributed(memory.fresh(shape, dtype), len(shape) - 1))
 
 
-@provenance("dtensor-mesh", Custody.OWNED, group="distributed", dtypes=_SENT, min_dims=2, first=_EVEN, empty=False)
+@together("dtensor-mesh", Custody.OWNED, dtypes=_SENT, min_dims=2, first=_EVEN)
 def dtensor_mesh(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a `DTensor` that is cut both ways over a mesh of two dimensions."""
     return _gathered(_distributed(memory.fresh(shape, dtype), 0, 1))
 
 
-@provenance("redistribute", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+@together("redistribute", Custody.OWNED, dtypes=_SENT, first=_EVEN)
 def redistribute(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`redistribute().to_local()` of a `DTensor`, from `Shard(0)` to `Replicate`."""
     from torch.distributed.tensor import Replicate
@@ -104,7 +134,7 @@ def redistribute(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tens
     return _settled(sharded.redistribute(placements=[Replicate()]).to_local())
 
 
-@provenance("functional-all-gather", Custody.OWNED, group="distributed", dtypes=_SENT, first=_EVEN, empty=False)
+@together("functional-all-gather", Custody.OWNED, dtypes=_SENT, first=_EVEN)
 def functional_all_gather(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """The result of a functional all-gather, waited for."""
     import torch.distributed._functional_collectives as functional
@@ -116,50 +146,50 @@ def functional_all_gather(shape: Shape, dtype: torch.dtype, memory: Memory) -> t
 # Gathered into more than it takes.
 
 
-@provenance("fsdp2-uneven", Custody.PARTIAL, group="distributed", dtypes=_TRAINED, first=_UNEVEN, empty=False)
+@together("fsdp2-uneven", Custody.PARTIAL, dtypes=_TRAINED, first=_UNEVEN)
 def fsdp2_uneven(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a parameter in uneven shards: a `narrow` of what was gathered with padding."""
     return _gathered(_fsdp2(memory.fresh(shape, dtype)))
 
 
-@provenance("dtensor-uneven", Custody.PARTIAL, group="distributed", dtypes=_SENT, first=_UNEVEN, empty=False)
+@together("dtensor-uneven", Custody.PARTIAL, dtypes=_SENT, first=_UNEVEN)
 def dtensor_uneven(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a `DTensor` with `Shard(0)`, in uneven shards."""
     return _gathered(_distributed(memory.fresh(shape, dtype), 0))
 
 
-@provenance("all-gather-slice", Custody.PARTIAL, group="distributed", dtypes=_SENT, min_dims=1, empty=False)
+@together("all-gather-slice", Custody.PARTIAL, dtypes=_SENT, min_dims=1)
 def all_gather_slice(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """What one rank has given, out of the result of `all_gather_into_tensor`, which was dropped."""
-    gathered = torch.empty(_world(), *shape, dtype=dtype)
+    gathered = torch.empty(dist.get_world_size(), *shape, dtype=dtype)
     return _all_gathered(gathered, memory.fresh(shape, dtype))
 
 
 # Received into what is used again.
 
 
-@provenance("broadcast", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received", exact=True)
+@together("broadcast", Custody.LENT, dtypes=_SENT, home="received", exact=True)
 def broadcast(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A view of a receive buffer of exactly its size; the next broadcast into a pair is under way meanwhile."""
     return _broadcast(memory.take(shape, dtype)).view(shape)
 
 
-@provenance("broadcast-slice", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received")
+@together("broadcast-slice", Custody.LENT, dtypes=_SENT, home="received")
 def broadcast_slice(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A part of what was received in one broadcast, by `detach`."""
     return _broadcast(memory.take((2, *shape), dtype))[1].detach()
 
 
-@provenance("all-gather-into", Custody.LENT, group="distributed", dtypes=_SENT, empty=False, home="received")
+@together("all-gather-into", Custody.LENT, dtypes=_SENT, home="received")
 def all_gather_into(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """What one rank has given, out of a buffer that `all_gather_into_tensor` fills again and again."""
-    return _all_gathered(memory.take((_world(), *shape), dtype), memory.fresh(shape, dtype))
+    return _all_gathered(memory.take((dist.get_world_size(), *shape), dtype), memory.fresh(shape, dtype))
 
 
 # Every rank has it.
 
 
-@provenance("dtensor-replicate", Custody.SHARED, group="distributed", dtypes=_SENT, empty=False)
+@together("dtensor-replicate", Custody.SHARED, dtypes=_SENT)
 def dtensor_replicate(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """`full_tensor()` of a `DTensor` with `Replicate`, which lives on: the memory is its own."""
     replicated = _distributed(memory.fresh(shape, dtype), None)
@@ -170,18 +200,12 @@ def dtensor_replicate(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch
 # Means.
 
 
-def _world() -> int:
-    import torch.distributed as dist
-
-    return dist.get_world_size()
-
-
 @cache
 def _mesh(dimensions: int) -> DeviceMesh:
     """All ranks in a row, or in two rows."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    return init_device_mesh("cpu", (_world(),) if dimensions == 1 else (_world() // 2, 2))
+    return init_device_mesh("cpu", (dist.get_world_size(),) if dimensions == 1 else (dist.get_world_size() // 2, 2))
 
 
 def _distributed(whole: torch.Tensor, *dimensions: int | None) -> DTensor:
@@ -211,9 +235,7 @@ def _fsdp2(whole: torch.Tensor) -> DTensor:
 
 
 def _shard(whole: torch.Tensor) -> torch.Tensor:
-    import torch.distributed as dist
-
-    return whole.chunk(_world())[dist.get_rank()].clone()
+    return whole.chunk(dist.get_world_size())[dist.get_rank()].clone()
 
 
 def _gathered(sharded: DTensor) -> torch.Tensor:
@@ -234,8 +256,6 @@ def _settled(gathered: torch.Tensor) -> torch.Tensor:
 
 def _broadcast(mine: torch.Tensor) -> torch.Tensor:
     """Received from the first rank, where others had something else."""
-    import torch.distributed as dist
-
     if dist.get_rank():
         content.poison(_bytes(mine))
     dist.broadcast(_bytes(mine), 0)
@@ -244,8 +264,6 @@ def _broadcast(mine: torch.Tensor) -> torch.Tensor:
 
 def _all_gathered(place: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
     """The last rank's part of a place that each rank has given a part to."""
-    import torch.distributed as dist
-
     content.poison(_bytes(place))
     dist.all_gather_into_tensor(_bytes(place), _bytes(mine))
     part: torch.Tensor = place[-1]
