@@ -69,7 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_unconfigure() -> None:
     # Only if there are any, for it would be imported first.
-    if ranks := sys.modules.get("bucketproof.properties.ranks.judging"):
+    if ranks := sys.modules.get("bucketproof.properties.ranks.pools"):
         ranks.close_pools()
 
 

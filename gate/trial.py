@@ -58,6 +58,8 @@ class Trial:
         if self.smoke.status != "pass":
             return Outcome(cell.id, "skipped", cell.level, reason="not judged: the target failed smoke")
         if not (known := self.known.get(cell.id)):
+            if cell.groups & {"distributed", "processes"}:
+                return judge(cell, self.target, self.profile, self.seed)  # a script has but one process
             return scripted(judge(cell, self.target, self.profile, self.seed), self.target, self.spec)
         # What is known needs no smallest plan, for which most of the time of a failing cell goes.
         return known.excuse(judge(cell, self.target, self.profile, self.seed, False))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from bucketproof.properties.contract import ANY_CUSTODY, Problem, contract
+from bucketproof.properties.evidence import Facts
 from bucketproof.properties.models import MODELS
 from bucketproof.properties.run import ALL_MOMENTS, Delivered, HandOver, Run, union
 from bucketproof.strategies import Custody
@@ -17,7 +18,7 @@ _CAMPAIGNS = ["lent-stream", "large-lent", *MODELS]
 """Some rules change after many items, or where a tensor is large."""
 
 
-@contract("aliasing.survives-overwrite", custodies=[Custody.LENT], campaigns=_CAMPAIGNS, needs=_LENDERS)
+@contract("aliasing.survives-overwrite", custodies=[Custody.LENT], campaigns=[*_CAMPAIGNS, "shipped"], needs=_LENDERS)
 def survives_overwrite(run: Run) -> Iterator[Problem]:
     """Bucket values stay bit-equal however the lender is overwritten afterwards."""
     for delivered, given in run.matched():
@@ -66,11 +67,15 @@ def no_pinned_storage(run: Run) -> Iterator[Problem]:
 def ships_only_its_bytes(run: Run) -> Iterator[Problem]:
     """What another process maps of a bucket is its tensors' bytes, not the buffers that they were made from."""
     padding = run.promises.padding or 0
-    for members in _by_storage(run):
-        mapped, shown = members[0].facts.storage.nbytes, union([each.facts.span for each in members])
-        for each in members:
+    by_storage: dict[tuple[int, int], list[tuple[Delivered, Facts]]] = defaultdict(list)
+    for each in run.delivered:
+        if each.there:
+            by_storage[each.bucket, each.there.storage_id].append((each, each.there))
+    for members in by_storage.values():
+        mapped, shown = members[0][1].storage.nbytes, union([there.span for _, there in members])
+        for each, _ in members:
             if mapped > shown + padding * len(members):
-                yield Problem(f"{mapped} bytes are mapped to show {shown}", each.index)
+                yield Problem(f"another process maps {mapped} bytes to read {shown}", each.index)
 
 
 def _by_storage(run: Run) -> list[list[Delivered]]:

@@ -13,7 +13,7 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -29,6 +29,9 @@ from bucketproof.properties.surroundings import changed, surroundings
 from bucketproof.strategies import DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
 from bucketproof.strategies.memory import Buffer
+
+if TYPE_CHECKING:
+    from bucketproof.properties.ranks.shipping import Shipment
 
 _Noted = list[tuple[Delivered, torch.Tensor]]
 
@@ -56,6 +59,7 @@ class Consumer:
         self._dropped: list[tuple[int, StorageWeakRef]] = []
         self._surroundings = surroundings()
         self._meeting = Meeting() if run.plan.consumer == "gather" else None
+        self._shipment = _shipment() if run.plan.consumer == "ship" else None
 
     # What the producer tells.
 
@@ -116,9 +120,11 @@ class Consumer:
         self._read_again("held", self._held[-1:])
         self.stream.delivered(self._all_delivered_before())
         self._held.append((bucket, noted))
-        del bucket, noted
         if self._meeting:
-            self._meeting.over_bucket(self.run.members(number))
+            self._meeting.over_bucket(self.run.delivered[-len(noted) :] if noted else [])
+        if self._shipment:
+            self._shipment.send([tensor for _, tensor in noted])
+        del bucket, noted
         if self.run.plan.consumer in ("drop", "clear"):
             self.drop(written=self.run.plan.consumer == "clear")
 
@@ -205,6 +211,12 @@ class Consumer:
             # Not one more copy of what is as it was.
             delivered.later.append((moment, delivered.facts.bits if now == delivered.facts.bits else now))
 
+    def _read_elsewhere(self) -> None:
+        if self._shipment:
+            for delivered, there in zip(self.run.delivered, self._shipment.read(), strict=False):
+                delivered.there = there
+                delivered.later.append(("elsewhere", there.bits))
+
     def _look_for_stale(self, when: str) -> None:
         """The producer is advanced, or the sync is over: whatever was dropped should be gone."""
         if self._dropped and any(alive(ref) for _, ref in self._dropped):
@@ -223,6 +235,7 @@ class Consumer:
         self.run.traces.extend(self.stream.disturbed())
         self.run.traces.extend(self._rewritten())
         self._read_again("overwritten", self._held)
+        self._read_elsewhere()
         self._look_for_changed()
         self._look_for_stale("the sync was over")
         self.stream.let_go()
@@ -255,6 +268,13 @@ class Consumer:
             gc.collect()  # what only a cycle held is not pinned
         given = self.run.handed_over
         self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in living.items() if alive(ref)}
+
+
+def _shipment() -> Shipment:
+    # Only now, for few runs need it.
+    from bucketproof.properties.ranks.shipping import Shipment
+
+    return Shipment()
 
 
 def _is_as_noted(bucket: Any, noted: _Noted) -> bool:

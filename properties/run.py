@@ -21,8 +21,9 @@ from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan
 
-Moment = Literal["held", "end", "overwritten"]
-"""When a bucket is read again: as the next one arrives, after the stream, after every lender has written."""
+Moment = Literal["held", "end", "overwritten", "elsewhere"]
+"""When a bucket is read again: as the next one arrives, after the stream, after every lender has written, and then in
+the process that it was sent to."""
 
 Partition = list[list[int]]
 """Indices of the hand-overs in each bucket."""
@@ -76,6 +77,8 @@ class Delivered:
     """Whether it lies where it was handed over, in the very same storage."""
     later: list[tuple[Moment, bytes]] = field(default_factory=list)
     """Its bits when it was read again."""
+    there: Facts | None = None
+    """What the process that it was sent to has of it, once every lender has written."""
 
     def same_kind(self, given: HandOver) -> bool:
         """Whether it has the shape and dtype that its hand-over should have, so that bits can be compared."""

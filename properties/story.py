@@ -64,6 +64,8 @@ _CONSUMER = {
     "hold": "",
     "drop": "; its consumer drops each bucket",
     "clear": "; its consumer empties each bucket and writes over its tensors",
+    "gather": "; all ranks meet over each bucket",
+    "ship": "; each bucket is sent to another process, which reads it late",
 }
 
 

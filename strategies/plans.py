@@ -19,7 +19,7 @@ Iterables = Literal["generator", "iterator", "list", "async-generator", "async-i
 LenderKind = Literal["buffer", "ping-pong", "ring", "per-dtype", "module"]
 LenderSize = Literal["exact", "larger", "bucket"]
 Overwrite = Literal["next", "boundary", "end"]
-Consumer = Literal["hold", "drop", "clear", "gather"]
+Consumer = Literal["hold", "drop", "clear", "gather", "ship"]
 Retention = Literal["on-arrival", "at-flush"]
 Device = Literal["cpu", "meta"]
 Ends = Literal["completed", "error", "exit", "late-error", "close", "cancel"]
@@ -97,8 +97,8 @@ class Plan(_Code):
     grad_mode: GradMode = "enabled"
     iterable: Iterables = "generator"
     consumer: Consumer = "hold"
-    """What becomes of a bucket: held to the end, dropped, dropped after it was emptied and written over; or held after
-    a collective of all ranks, if there are any."""
+    """What becomes of a bucket: held to the end, dropped, dropped after it was emptied and written over; held after a
+    collective of all ranks, if there are any; or sent to another process."""
     retention: Retention = "on-arrival"
     """How long lenders leave a hand-over alone: until the producer is advanced, or until its bucket is delivered."""
     device: Device = "cpu"

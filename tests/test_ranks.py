@@ -23,9 +23,10 @@ from bucketproof import Target
 from bucketproof.properties import PROFILES, Profile, cells, judge, limits
 from bucketproof.properties.outcome import Outcome
 from bucketproof.properties.ranks import judging
-from bucketproof.properties.ranks.judging import AGREEMENT, close_pools, pool_of
+from bucketproof.properties.ranks.judging import AGREEMENT
 from bucketproof.properties.ranks.member import _done
 from bucketproof.properties.ranks.pool import Lost, Pool
+from bucketproof.properties.ranks.pools import close_pools, pool_of
 from bucketproof.reference import get_named_tensor_buckets
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Lender, Plan, Stream
 from bucketproof.strategies.content import POISON

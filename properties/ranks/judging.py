@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import pickle
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -18,8 +17,9 @@ from bucketproof.properties.contract import Cell, cells
 from bucketproof.properties.judging import Broken, drawn, explore
 from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.properties.profiles import Profile
-from bucketproof.properties.ranks.pool import STARTING, Lost, Pool
-from bucketproof.properties.ranks.trying import Report, get_ready, tell, try_out
+from bucketproof.properties.ranks.pool import Lost
+from bucketproof.properties.ranks.pools import pool_of
+from bucketproof.properties.ranks.trying import Report, tell, try_out
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Plan
 
@@ -159,23 +159,3 @@ def _smallest(cell: Cell, target: Target, profile: Profile, seed: int, size: int
         key = f"{target.name}/{cell.id}"
         explore(look, cell.campaign, target.promises, profile, seed, key, Phase.generate, Phase.shrink)
     return found
-
-
-# The pools: one for each number of ranks, as long as there is something to judge.
-
-_POOLS: dict[int, Pool] = {}
-
-
-def pool_of(size: int) -> Pool:
-    """The pool of so many ranks; a new one if there is none, or if it has been lost. Raises `Lost`."""
-    if size not in _POOLS or not _POOLS[size].is_open:
-        _POOLS[size] = Pool(size, collectives=limits.SECONDS)
-        _POOLS[size].call(get_ready, seconds=STARTING)
-    return _POOLS[size]
-
-
-@atexit.register
-def close_pools() -> None:
-    """End all ranks, if there are any."""
-    while _POOLS:
-        _POOLS.popitem()[1].close()

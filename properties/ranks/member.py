@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,8 +26,8 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     warnings.simplefilter("ignore")  # that interfaces will go away is no news to those whose weights come through them
     with Connection(descriptor) as pipe:
-        path, number, size, seconds = pipe.recv()
-        sys.path[:] = path
+        path, key, number, size, seconds = pipe.recv()
+        sys.path[:], current_process().authkey = path, key
         pipe.send(_done(_join, (pipe, number, size, timedelta(seconds=seconds))))
         while (work := pipe.recv()) is not None:
             pipe.send(_done(*work))

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing import Pipe
+from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection, wait
 from typing import IO, Any
 
@@ -83,7 +83,8 @@ class Pool:
 
     def _start(self, collectives: float, seconds: float) -> None:
         for rank in self._ranks:
-            self._send(rank, (list(sys.path), rank.number, self.size, collectives))
+            # The key lets a rank ask us for what is sent by a file descriptor.
+            self._send(rank, (list(sys.path), bytes(current_process().authkey), rank.number, self.size, collectives))
         # No port is chosen here, which somebody else might take meanwhile: the first rank says which one it was given.
         (port,) = self._answers(self._ranks[:1], "start", seconds)
         for rank in self._ranks[1:]:

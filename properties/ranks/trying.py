@@ -36,13 +36,6 @@ class Report:
     """Whether it has waited for the others in vain."""
 
 
-def get_ready() -> None:
-    """Import what the runs will need, which takes seconds."""
-    import torch.distributed._functional_collectives
-    import torch.distributed.fsdp
-    import torch.distributed.tensor  # noqa: F401
-
-
 _LAST: list[Run] = []
 
 

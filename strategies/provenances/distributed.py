@@ -74,7 +74,8 @@ class _Received(Buffer):
             return
         if dist.get_rank() == 0:
             super()._write()
-        self._sending = dist.broadcast(_bytes(self.raw), 0, async_op=True)
+        with suppress(RuntimeError), leaving():
+            self._sending = dist.broadcast(_bytes(self.raw), 0, async_op=True)
 
     def settle(self) -> None:
         if self._sending is None:
