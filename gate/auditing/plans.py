@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bucketproof.auditing.findings import Finding, HandedOver
+from collections.abc import Callable
+from dataclasses import replace
+
+from bucketproof.auditing.findings import Finding, HandedOver, Kind
 from bucketproof.strategies import DTYPES, PROVENANCES, Item, Lender, Plan
 from bucketproof.strategies.plans import LenderKind
 
@@ -11,7 +14,6 @@ _LARGEST = 4
 _SMALL = 8
 """Items that a lender's turn takes at most."""
 _LIMIT = 1 << 30
-_ALIASING, _PINNED, _CONTAINED = "aliasing.survives-overwrite", "aliasing.no-pinned-storage", "values.self-contained"
 
 
 def plan_of(finding: Finding) -> tuple[Plan, str]:
@@ -28,7 +30,7 @@ def plan_of(finding: Finding) -> tuple[Plan, str]:
         raise ValueError(f"there is no plan for what was {finding.kind}: judge the bucketer with `bucketproof check`")
     provenance, cell = _MADE[finding.kind](finding.items[0])
     items = tuple(_item(each, provenance, seed) for seed, each in enumerate(_distinct(finding.items)))
-    return Plan(items, bucket_bytes=_LIMIT), cell if cell.endswith(("tied", "]")) else f"{cell}[{provenance}]"
+    return Plan(items, bucket_bytes=_LIMIT), cell
 
 
 def _lent(finding: Finding) -> tuple[Plan, str]:
@@ -40,7 +42,7 @@ def _lent(finding: Finding) -> tuple[Plan, str]:
     items = (_item(names[0], provenance, 0), *fillers, *(_item(each, provenance, 1) for each in names[1:]))
     whole = first.nbytes == first.storage_bytes
     lender = Lender(kind=_kind(turns), size="exact" if whole else "larger")
-    return Plan(items, bucket_bytes=_LIMIT, lenders=(lender,)), f"{_ALIASING}[{provenance}]"
+    return Plan(items, bucket_bytes=_LIMIT, lenders=(lender,)), f"aliasing.survives-overwrite[{provenance}]"
 
 
 def _kind(turns: int) -> LenderKind:
@@ -58,21 +60,21 @@ def _lent_as(item: HandedOver) -> str:
 
 
 def _pinned(item: HandedOver) -> tuple[str, str]:
-    return "partial-slice" if item.has_base else "partial-detach", _PINNED
+    provenance = "partial-slice" if item.has_base else "partial-detach"
+    return provenance, f"aliasing.no-pinned-storage[{provenance}]"
 
 
-_MADE = {
+_MADE: dict[Kind, Callable[[HandedOver], tuple[str, str]]] = {
     "pinned": _pinned,
     "overlap": _pinned,
-    "graph": lambda item: ("autograd-result", _CONTAINED),
-    "requires-grad": lambda item: ("trained-parameter", _PINNED),
+    "graph": lambda item: ("autograd-result", "values.self-contained[autograd-result]"),
+    "requires-grad": lambda item: ("trained-parameter", "aliasing.no-pinned-storage[trained-parameter]"),
     "tied": lambda item: ("tied", "values.tied"),
 }
+"""The provenance that is nearest to what was seen, and the cell that judges it."""
 
 
 def _distinct(items: tuple[HandedOver, ...]) -> list[HandedOver]:
-    from dataclasses import replace
-
     names: set[str] = set()
     found = []
     for item in items:

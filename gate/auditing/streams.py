@@ -15,7 +15,7 @@ from bucketproof.auditing.watch import Auditor, OnSummary
 from bucketproof.reference.sound import _aclose, _close
 
 WINDOW = 1 << 16
-SAMPLE = 1 << 24
+SAMPLE = 1 << 26
 
 
 def audit(

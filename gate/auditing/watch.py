@@ -26,9 +26,10 @@ from bucketproof.auditing.summary import Summary, lent_of, round_trips
 from bucketproof.auditing.words import shared, trait, traits, written
 from bucketproof.reference.ownership import is_held_by_nobody_else
 
-_Tensor = torch.Tensor
-_FIRST = 64
+_FIRST = 32
 """Hand-overs that are looked at closely at any rate, so that a short stream is seen."""
+_STRIDE = 7
+"""Of the others, there is a glance at one in so many: no multiple of what producers have in rings."""
 
 OnSummary = Callable[[Summary], object]
 
@@ -68,8 +69,9 @@ class Auditor:
         self._nbytes = 0
         self._looked = 0
         self._unreadable = 0
-        self._is_busy = True
-        """Whether the next hand-over is not to be passed by, whatever it is."""
+        self._stride = 1
+        """At how many of the next hand-overs there is a glance: at one in so many."""
+        self._skipped = 0
         self._passed = 0
         """Bytes since the last close look."""
         self._regions: dict[int, Region] = {}
@@ -92,23 +94,35 @@ class Auditor:
         """
         try:
             tensor = pair[1]
-            if not self._is_busy and type(tensor) is _Tensor and not tensor.requires_grad:
-                storage, nbytes = tensor.untyped_storage(), tensor.nbytes
-                passed = self._passed + nbytes
-                if (
-                    passed < self._sample
-                    and storage.nbytes() == nbytes
-                    and storage._cdata not in self._regions
-                    and storage.resizable()
-                ):
+            self._skipped += 1
+            if self._skipped < self._stride:
+                passed = self._passed + tensor.nbytes
+                if passed < self._sample:
                     self._passed = passed
                     self.items += 1
                     return False
-                del storage  # holders are going to be counted
+            elif self._stride > 1 and self._is_plain(tensor):
+                self._skipped = 0
+                self._passed += tensor.nbytes
+                self.items += 1
+                return False
+            self._skipped = 0
             self._see(pair)
         except Exception as error:
             self.ledger.trouble(f"item {self.items - 1}", error)
         return self.ledger.refusal is not None
+
+    def _is_plain(self, tensor: torch.Tensor) -> bool:
+        """Whether there is nothing remarkable at a glance."""
+        if type(tensor) is not torch.Tensor or tensor.requires_grad:
+            return False
+        storage, nbytes = tensor.untyped_storage(), tensor.nbytes
+        return (
+            self._passed + nbytes < self._sample
+            and storage.nbytes() == nbytes
+            and storage._cdata not in self._regions
+            and storage.resizable()
+        )
 
     def _see(self, pair: Any) -> None:
         name, tensor = pair
@@ -124,9 +138,14 @@ class Auditor:
         if self._previous is not None:
             self._look_again(self._previous)
         self._previous = record if record is not None and not record.exclusive else None
-        self._is_busy = self._previous is not None or self.items < _FIRST or self.sides is not None
+        self._stride = _STRIDE if self._is_calm() else 1
         if self.sides is not None:
             self.sides.given(self.items - 1, name, tensor, record)
+
+    def _is_calm(self) -> bool:
+        """Whether the next hand-overs can be passed by: none is awaited, and nothing that is written was seen yet."""
+        is_awaited = self._previous is not None or self.items < _FIRST or self.sides is not None
+        return not (is_awaited or self._written_in or self._sample == 0)
 
     def _is_close(self, tensor: torch.Tensor) -> bool:
         """Whether to look closely: at what is remarkable already, and at one hand-over in so many bytes."""
