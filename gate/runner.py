@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -20,7 +21,7 @@ from bucketproof.progress import Progress
 from bucketproof.properties.outcome import Outcome
 from bucketproof.request import BadRequest, NoVerdict, Request
 from bucketproof.schedule import Schedule
-from bucketproof.verdict import Verdict, environment
+from bucketproof.verdict import Verdict, gathered
 
 _REFUSAL = "bucketproof: "
 _EARLY_DEATH = "the process died while the target was loaded, or while it was given a single tensor"
@@ -174,21 +175,10 @@ class _Gatherer:
 
     def verdict(self, request: Request, seconds: float) -> Verdict:
         """All that was gathered; a cell without a record is one without a verdict."""
-        records = sorted(self._all_records(request.target), key=lambda record: tuple(record["place"]))
         known = [record["target"] for record in self.records.values()]
-        target: dict[str, Any] = known[0] if known else {"name": request.target, "origin": {}, "promises": {}}
-        return Verdict(
-            target=target["name"],
-            origin=target["origin"],
-            promises=target["promises"],
-            groups=request.groups,
-            profile=request.profile,
-            seed=request.seed,
-            environment=environment(),
-            seconds=round(seconds, 3),
-            cells=tuple(Outcome.from_json(record["outcome"]) for record in records) or _DIED_EARLY,
-            provenances={name: custody for each in records for name, custody in each["custody"].items()},
-        )
+        target = known[0] if known else {"name": request.target, "origin": {}, "promises": {}}
+        verdict = gathered(self._all_records(request.target), target, request.profile, request.seed, seconds)
+        return replace(verdict, groups=request.groups, cells=verdict.cells or _DIED_EARLY)
 
     def _all_records(self, target: str) -> list[dict[str, Any]]:
         """What the tests have reported, and what is known of those that did not."""

@@ -11,7 +11,7 @@ compaction=module:attribute    a lone compaction function, named as any other ta
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bucketproof import reference
-from bucketproof.adapters import compaction, packer
+from bucketproof.adapters import compaction, packer, sender
 from bucketproof.properties import Promises, Target
 from bucketproof.properties.payload import entries_of
 from bucketproof.properties.promises import promises
@@ -107,8 +107,17 @@ def _released(spec: str) -> Target:
         found = released.load(spec)
     except (released.Unavailable, LookupError) as error:
         raise BadRequest(" ".join(str(error.args[0] if error.args else error).split())) from error
-    facts = ("project", "version", "sha256", "source")
-    return Target(spec, found.call, origin={fact: getattr(found, fact) for fact in facts})
+    origin = {fact: str(getattr(found, fact)) for fact in ("project", "version", "sha256", "source")}
+    return replace(_adapted(spec, found.made, found.promises), origin=origin)
+
+
+def _adapted(name: str, made: released.Made, promised: Mapping[str, object]) -> Target:
+    if isinstance(made, released.Packer):
+        entries = made.entries or entries_of
+        return packer(made.pack, made.unpack, entries=entries, padding=made.padding, name=name, promises=promised)
+    if isinstance(made, released.Sender):
+        return sender(made.send, name=name, promises=promised)
+    return Target(name, made, promises(promised))
 
 
 def _target(text: str, module: ModuleType, path: str) -> Target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -125,6 +126,24 @@ class Verdict:
         baseline = data.get("baseline") and Baseline(**data["baseline"])
         groups = tuple(data.get("groups", ()))
         return cls(**{**fields, "cells": cells, "baseline": baseline, "groups": groups})
+
+
+def gathered(
+    records: Iterable[dict[str, Any]], target: dict[str, Any], profile: str, seed: int, seconds: float
+) -> Verdict:
+    """What records of cells come to. A target is told by its name, its origin and its promises."""
+    placed = sorted(records, key=lambda record: tuple(record["place"]))
+    return Verdict(
+        target=target["name"],
+        origin=target["origin"],
+        promises=target["promises"],
+        profile=profile,
+        seed=seed,
+        environment=environment(),
+        seconds=round(seconds, 3),
+        cells=tuple(Outcome.from_json(record["outcome"]) for record in placed),
+        provenances={name: custody for each in placed for name, custody in each["custody"].items()},
+    )
 
 
 def read(path: str) -> Verdict:

@@ -14,6 +14,7 @@ from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender, Plan
 
 _CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties", *MODELS, *MODELS_ON_META]
 """Items of one name, and names of one memory, are counted like all others."""
+_REFUSED = {"bad_limit": ()}
 
 
 @contract("boundaries.limit", campaigns=[*_CAMPAIGNS, "atomic-groups"], needs={"bound": ()})
@@ -88,13 +89,13 @@ def no_empty_bucket(run: Run) -> Iterator[Problem]:
             yield Problem(f"bucket {number} is empty")
 
 
-@contract("boundaries.bad-limit", campaigns=["bad-limit"])
+@contract("boundaries.bad-limit", campaigns=["bad-limit"], needs=_REFUSED)
 def bad_limit(run: Run) -> Iterator[Problem]:
     """A zero or negative limit raises `ValueError` before the producer is touched."""
     yield from _refused(run)
 
 
-@contract("boundaries.nan-limit", level="SHOULD", campaigns=["nan-limit"])
+@contract("boundaries.nan-limit", level="SHOULD", campaigns=["nan-limit"], needs=_REFUSED)
 def nan_limit(run: Run) -> Iterator[Problem]:
     """A limit that is not a number raises `ValueError` before the producer is touched."""
     yield from _refused(run)

@@ -121,9 +121,9 @@ _HOW = {"completed": "was completed", "error": "failed", "close": "was closed"}
 @contract("lifecycle.concurrent-syncs", campaigns=["concurrent"])
 def concurrent_syncs(run: Run) -> Iterator[Problem]:
     """Two interleaved syncs do not mix."""
-    if any(arrival(run.repeat())):
-        return  # what goes wrong alone is another property's
     other = replace(run.plan, items=_other_bits(run), bucket_bytes=2 * run.plan.bucket_bytes)
+    if any(any(arrival(*run.together(each))) for each in (run.plan, other)):
+        return  # what goes wrong alone is another property's
     for each in run.together(run.plan, other):
         yield from _cut_elsewhere(each, "while another sync was under way")
         for problem in arrival(each):

@@ -22,6 +22,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "copies": ("when-needed", "always"),
     "bound": ("hard", "strict", "soft"),
     "oversize": ("singleton", "split", "direct", "error"),
+    "bad_limit": ("refused",),
     "order": ("kept",),
     "duplicates": ("kept", "error"),
     "dtype": ("kept", *DTYPES),
@@ -45,6 +46,8 @@ class Promises:
     """A bucket holds at most the limit, or less than it (strict), or at most one item more (soft)."""
     oversize: Oversize | None = "singleton"
     """An item above the limit has a bucket of its own, arrives in parts or past the buckets, or is refused."""
+    bad_limit: Literal["refused"] | None = "refused"
+    """Whether a limit that is zero, negative or no number is refused."""
     order: Literal["kept"] | None = "kept"
     duplicates: Literal["kept", "error"] | None = "kept"
     """Whether two hand-overs of one name both arrive, or are refused."""

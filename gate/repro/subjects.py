@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from bucketproof.adapters import sender
 from bucketproof.properties import Target
+from bucketproof.properties.payload import entries_of
 from bucketproof.reference import released
 from bucketproof.reference.faults import FAULTS
 from bucketproof.repro.linker import Unwritable
@@ -19,6 +21,7 @@ from bucketproof.request import COMPACTION
 from bucketproof.targets import BUILT_IN
 
 _REFERENCE = "bucketproof.reference"
+_WHEEL = "# It is taken from the wheel that it was published in, which is fetched once."
 _PACKERS = {"aligned-packer": ("pack_aligned", "unpack_aligned")}
 
 
@@ -36,13 +39,29 @@ class Subject:
 
 def subject(target: Target, spec: str, *, in_parts: bool = False) -> Subject:
     """Of a target, which was named so; `in_parts`, of a packer as its functions. Raises `Unwritable`."""
-    if in_parts or _is_packer(spec):
+    if in_parts or _is_packer(target, spec):
         return _packer(target, spec, in_parts=in_parts)
     if spec.startswith(COMPACTION):
         loaded = subject(target, spec.removeprefix(COMPACTION))
         lines = (*loaded.lines[:-1], f"return compacting({loaded.lines[-1].removeprefix('return ')})")
         return Subject(lines, "compacting(load(arguments[0]))", loaded.usage)
-    return Subject((*_lines(spec or _found(target.call)),), "load(arguments[0])", "package.module:attribute")
+    sent = _is_sender(target, spec)
+    return Subject(
+        (*(_sender(spec) if sent else _lines(spec or _found(target.call))),),
+        "load(arguments[0])",
+        "package.module:attribute",
+    )
+
+
+def _is_sender(target: Target, spec: str) -> bool:
+    return released.is_spec(spec) and getattr(target.call, "__module__", "") == sender.__module__
+
+
+def _sender(spec: str) -> Iterator[str]:
+    yield _WHEEL
+    yield "from bucketproof.targets import resolve"
+    yield ""
+    yield f"return resolve({quoted(spec)}).call"
 
 
 def _lines(spec: str) -> Iterator[str]:
@@ -53,7 +72,7 @@ def _lines(spec: str) -> Iterator[str]:
     elif spec in BUILT_IN:
         yield f"return load({quoted(f'{_REFERENCE}:{BUILT_IN[spec]}')})"
     elif released.is_spec(spec):
-        yield "# It is taken from the wheel that it was published in, which is fetched once."
+        yield _WHEEL
         yield "from bucketproof.reference import released"
         yield ""
         yield f"return released.load({quoted(spec)}).call"
@@ -61,7 +80,9 @@ def _lines(spec: str) -> Iterator[str]:
         yield f"return load({quoted(spec)})"
 
 
-def _is_packer(spec: str) -> bool:
+def _is_packer(target: Target, spec: str) -> bool:
+    if released.is_spec(spec):
+        return target.promises.padding is not None
     return spec in _PACKERS or (spec in FAULTS and FAULTS[spec].unpack is not None)
 
 
@@ -82,6 +103,12 @@ def _halves(target: Target, spec: str) -> Iterator[str]:
         yield ""
         yield f"fault = FAULTS[{quoted(spec)}]"
         yield "fault.call, fault.unpack" + (", fault.entries" if FAULTS[spec].entries else "")
+    elif released.is_spec(spec):
+        yield _WHEEL
+        yield "from bucketproof.reference import released"
+        yield ""
+        yield f"packer = released.load({quoted(spec)}).made"
+        yield "packer.pack, packer.unpack" + ("" if _trip(target.call).entries is entries_of else ", packer.entries")
     elif spec in _PACKERS:
         yield ", ".join(f"load({quoted(f'{_REFERENCE}:{half}')})" for half in _PACKERS[spec])
     else:

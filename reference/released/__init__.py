@@ -2,17 +2,19 @@
 
 ``load("verl@0.9.1")`` gives the function that verl 0.9.1 ships, by running the one file that defines it; the
 project is neither installed nor imported. Importing this package touches neither network nor cache.
+
+A project is added by one file here, which says where its bucketers are, what they promise and why, and how each is
+called. What such a file supplies in place of the rest of the project is never what is judged.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from bucketproof.reference.released import registry
+from bucketproof.reference.released.registry import Bucketer, Made, Packer, Sender
 from bucketproof.reference.released.wheels import Unavailable, Wheel, fetch
 
-__all__ = ["Released", "Unavailable", "Wheel", "fetch", "is_spec", "known", "load"]
+__all__ = ["Made", "Packer", "Released", "Sender", "Unavailable", "Wheel", "fetch", "is_spec", "known", "load"]
 
 # neither a path nor, thanks to the look-ahead, a file such as ``old@2.py:attr``
 _SPEC = re.compile(r"(?P<project>\w[\w.-]*)@(?!.*\.py\b)(?P<version>[^@:/\\\s]+)(:(?P<which>[\w-]+))?")
@@ -20,20 +22,29 @@ _SPEC = re.compile(r"(?P<project>\w[\w.-]*)@(?!.*\.py\b)(?P<version>[^@:/\\\s]+)
 
 @dataclass(frozen=True)
 class Released:
-    """A bucketer as published. ``call(weights, bucket_bytes)`` is the project's own function.
+    """A bucketer as published. ``made`` is or calls the project's own code.
 
     ``sha256`` is the digest of the wheel, ``source`` the member that defines the function, ``promises`` what
-    the project promises where that differs from the defaults, ``why`` a sentence on what the function is for.
+    the project promises where that differs from the defaults, ``reasons`` where it says so, ``why`` a sentence on
+    what the function is for.
     """
 
     spec: str
-    call: Callable[..., Any]
+    made: Made
     project: str
     version: str
     sha256: str
     source: str
     promises: dict[str, object] = field(hash=False)
+    reasons: dict[str, str] = field(hash=False)
     why: str
+
+    @property
+    def call(self) -> Bucketer:
+        """The callable ``(weights, bucket_bytes)``, of what is one."""
+        if isinstance(self.made, (Packer, Sender)):
+            raise TypeError(f"{self.spec} is a {type(self.made).__name__.lower()}, and no callable that gives buckets")
+        return self.made
 
 
 def is_spec(text: str) -> bool:
@@ -53,12 +64,13 @@ def load(spec: str) -> Released:
     wheel = fetch(project, version, releases=chosen.releases)
     return Released(
         spec=chosen.spec(version),
-        call=_built(chosen, wheel),
+        made=_built(chosen, wheel),
         project=project,
         version=version,
         sha256=wheel.sha256,
         source=chosen.source,
-        promises=dict(chosen.promises),
+        promises={name: said.value for name, said in chosen.promises.items()},
+        reasons={name: said.because for name, said in chosen.promises.items()},
         why=chosen.why,
     )
 
@@ -70,7 +82,7 @@ def _parts(spec: str) -> tuple[str, str, str]:
     return project, match["version"], match["which"] or ""
 
 
-def _built(chosen: registry.Adapter, wheel: Wheel) -> Callable[..., Any]:
+def _built(chosen: registry.Adapter, wheel: Wheel) -> Made:
     try:
         return chosen.build(wheel)
     except Unavailable as error:

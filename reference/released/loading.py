@@ -1,11 +1,13 @@
 """Running one source file of a wheel, or a few definitions of it, without importing the package around it."""
 
 import ast
+import builtins
+import importlib
 import linecache
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -15,26 +17,31 @@ from bucketproof.reference.released.wheels import Unavailable, Wheel, one_line
 _Supplies = Mapping[str, Mapping[str, object]]
 _NOTHING: _Supplies = MappingProxyType({})
 _lock = threading.RLock()
+_SURVEY = ": pip install 'bucketproof[survey]'"
+_HINTS = dict.fromkeys(("zmq", "pydantic"), _SURVEY)
+"""What to do where a package is missing that some of the files need."""
 
 
 def whole(wheel: Wheel, member: str, supplies: _Supplies = _NOTHING) -> ModuleType:
     """The module that ``member`` of the wheel defines. Raises ``Unavailable``.
 
     ``supplies`` maps each module that the file imports from its own package to the names it takes from there.
-    Only while the file runs do they stand in ``sys.modules``, in place of all of their top-level packages.
+    Only while the file runs do they stand in ``sys.modules``, in place of all of their top-level packages; what its
+    functions import later they are given, too.
     """
-    module = _empty(wheel, member)
-    with _standing_in({**_shells(supplies), module.__name__: module}):
+    module, shells = _empty(wheel, member), _shells(supplies)
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _importing(shells)}
+    with _standing_in({**shells, module.__name__: module}):
         return _run(wheel, member, module, _parsed(wheel, member))
 
 
 def excerpt(wheel: Wheel, member: str, names: Collection[str], **scope: object) -> ModuleType:
-    """A module of nothing but the top-level functions and classes ``names`` of ``member``.
+    """A module of nothing but the top-level functions, classes and constants ``names`` of ``member``.
 
     ``scope`` holds the globals that they use, such as ``torch=torch``. Raises ``Unavailable``.
     """
     tree = _parsed(wheel, member)
-    tree.body = [node for node in tree.body if _is_future(node) or getattr(node, "name", None) in names]
+    tree.body = [node for node in tree.body if _is_future(node) or _name_of(node) in names]
     module = _empty(wheel, member)
     vars(module).update(scope)
     with _standing_in({module.__name__: module}):
@@ -42,6 +49,14 @@ def excerpt(wheel: Wheel, member: str, names: Collection[str], **scope: object) 
     for name in names:
         member_of(module, name)
     return module
+
+
+def needed(name: str) -> ModuleType:
+    """A package that a file needs and that is not its project's own. Raises ``Unavailable``."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Unavailable(f"{one_line(error)}{_HINTS.get(name, '')}") from error
 
 
 def member_of(module: ModuleType, name: str) -> Any:
@@ -79,8 +94,30 @@ def _run(wheel: Wheel, member: str, module: ModuleType, tree: ast.Module) -> Mod
     try:
         exec(compile(tree, filename, "exec", dont_inherit=True), vars(module))
     except Exception as error:
-        raise Unavailable(f"{filename} does not load here ({one_line(error)})") from error
+        hint = _HINTS.get(getattr(error, "name", None) or "", "")
+        raise Unavailable(f"{filename} does not load here ({one_line(error)}){hint}") from error
     return module
+
+
+def _importing(shells: Mapping[str, ModuleType]) -> Callable[..., Any]:
+    """An import statement's function that finds the shells, also when they stand in ``sys.modules`` no more."""
+    roots = {name.partition(".")[0] for name in shells}
+
+    def find(name: str, *given: Any, **named: Any) -> Any:
+        if name.partition(".")[0] not in roots:
+            return builtins.__import__(name, *given, **named)
+        if name not in shells:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        fromlist = named.get("fromlist", given[2] if len(given) > 2 else ())
+        return shells[name if fromlist else name.partition(".")[0]]
+
+    return find
+
+
+def _name_of(node: ast.stmt) -> str | None:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node
+    name: str | None = getattr(target, "name", getattr(target, "id", None))
+    return name
 
 
 def _is_future(node: ast.stmt) -> bool:

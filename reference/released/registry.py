@@ -12,8 +12,42 @@ from typing import Any
 from bucketproof.reference.released.wheels import Unavailable, Wheel
 
 Bucketer = Callable[..., Any]
-Build = Callable[[Wheel], Bucketer]
-_NO_PROMISES: Mapping[str, object] = MappingProxyType({})
+"""A callable ``(weights, bucket_bytes)``."""
+
+
+@dataclass(frozen=True)
+class Packer:
+    """The two halves of a packer: ``unpack(pack(named))`` gives the weights back.
+
+    ``pack`` gives a pair of the flat payload and the project's own metadata. ``entries(payload)``, if that can be
+    read, says of each weight its name, its bytes and where they begin. ``padding`` is how many bytes a weight may
+    have in the payload beside its own.
+    """
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+    entries: Callable[[Any], Any] | None = None
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A sender together with its receiver: ``send(weights, bucket_bytes, deliver)``."""
+
+    send: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Said:
+    """The value of a promise other than the default, and where the project says so, or shows it."""
+
+    value: object
+    because: str
+
+
+Made = Bucketer | Packer | Sender
+Build = Callable[[Wheel], Made]
+_NO_PROMISES: Mapping[str, Said] = MappingProxyType({})
 _adapters: dict[tuple[str, str], "Adapter"] = {}
 
 
@@ -25,7 +59,7 @@ class Adapter:
     which: str
     source: str
     releases: Mapping[str, str]
-    promises: Mapping[str, object]
+    promises: Mapping[str, Said]
     why: str
     build: Build
 
@@ -41,13 +75,14 @@ def adapter(
     source: str,
     releases: Mapping[str, str],
     why: str,
-    promises: Mapping[str, object] = _NO_PROMISES,
+    promises: Mapping[str, Said] = _NO_PROMISES,
 ) -> Callable[[Build], Build]:
-    """Register the decorated function, which makes a callable ``(weights, bucket_bytes)`` from a wheel.
+    """Register the decorated function, which makes a bucketer, a packer or a sender from a wheel.
 
     ``project`` is the normalized name on the package index; ``which`` tells a project's bucketers apart and
     is empty for the main one; ``source`` is the wheel's member that defines it; ``releases`` maps versions
-    to the SHA-256 of their wheels. Other versions are tried when asked for.
+    to the SHA-256 of their wheels. Other versions are tried when asked for. ``promises`` are what it promises
+    otherwise than a plain bucketer does, each with the reason.
     """
 
     def register(build: Build) -> Build:

@@ -1,0 +1,80 @@
+"""What stands between a sender and its receiver: a socket and a size, for one sync."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from bucketproof.reference.released.loading import needed
+
+_LARGEST = 1 << 26
+"""Bytes of a buffer. A larger one holds no more of the streams that are judged, and would only be emptier."""
+
+
+class Wire:
+    """A ZeroMQ context and an address, which are there for one sync."""
+
+    def __init__(self) -> None:
+        zmq = needed("zmq")
+
+        self.ended: type[Exception] = zmq.ContextTerminated
+        self.context = zmq.Context()
+        self._folder = tempfile.mkdtemp(prefix="bucketproof-")
+        self.address = f"ipc://{self._folder}/socket"
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.cut()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def cut(self) -> None:
+        """End every wait on it, so that neither side waits for one that is gone."""
+        self.context.term()
+
+    @contextmanager
+    def receiver(self) -> Iterator[tuple[Callable[[], Any], Callable[[], None]]]:
+        """The other end: what waits for the next message, and what acknowledges it."""
+        zmq = needed("zmq")
+
+        with self.context.socket(zmq.REP) as socket:
+            socket.connect(self.address)
+            yield socket.recv_pyobj, lambda: socket.send(b"")
+
+    @staticmethod
+    def size(bucket_bytes: float) -> int:
+        """The size of a buffer for buckets of so many bytes."""
+        return int(min(bucket_bytes, _LARGEST))
+
+
+async def serve(wire: Wire, receive: Callable[[], object], send: Callable[[], Awaitable[object]]) -> None:
+    """Send, while a thread receives. Raises what the sender has raised or, if it was left alone, the receiver."""
+    found: list[Exception] = []
+    receiver = threading.Thread(target=_receive, args=(wire, receive, found), daemon=True)
+    receiver.start()
+    try:
+        await send()
+    except wire.ended:
+        pass  # the receiver is gone, and has said why
+    except BaseException:
+        wire.cut()
+        raise
+    finally:
+        receiver.join()
+    if found:
+        raise found[0]
+
+
+def _receive(wire: Wire, receive: Callable[[], object], found: list[Exception]) -> None:
+    try:
+        receive()
+    except wire.ended:
+        pass  # the sender is gone
+    except Exception as error:
+        found.append(error)
+        del error
+        wire.cut()
