@@ -25,7 +25,7 @@ from bucketproof.progress import Progress
 from bucketproof.properties.limits import usable_cores
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
-from bucketproof.repro_files import folder, hint
+from bucketproof.repro_files import folder, folders, hint
 from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request, split
 from bucketproof.runner import run
 from bucketproof.verdict import Verdict, read
@@ -143,6 +143,34 @@ def _zoo(options: argparse.Namespace) -> int:
     return matrix.exit_code
 
 
+def _survey(options: argparse.Namespace) -> int:
+    # Only now, for it imports torch.
+    from bucketproof.survey import Order, cache_folder, chosen, survey
+    from bucketproof.survey_pages import markdown, page, terminal
+    from bucketproof.surveyed import Surveyed
+
+    specs = chosen(options.name)
+    order = Order(specs, options.profile, _seed(options), cache_folder(options.cache), options.workers)
+    entries, progress = [], Progress("targets")
+    with (
+        destination(options.json) as write,
+        destination(options.html) as draw,
+        destination(options.markdown) as publish,
+        folders(options.repro) as put,
+    ):
+        for entry in survey(order):
+            entries.append(entry)
+            progress.show(len(entries), len(specs))
+        progress.clear()
+        surveyed = Surveyed(options.profile, order.seed, tuple(entries))
+        write(surveyed.to_json())
+        draw(page(surveyed))
+        publish(markdown(surveyed))
+        told = put([(each.spec, each.verdict) for each in entries if each.verdict])
+    _print(terminal(surveyed) + told)
+    return surveyed.exit_code
+
+
 def _list(options: argparse.Namespace) -> int:
     _print(LISTS[options.what](_groups(options)))
     return 0
@@ -191,6 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
     _add_zoo(commands)
+    _add_survey(commands)
     diff = _add(commands, "diff", _diff, "say what has changed from one verdict to another", _DIFF_EXITS)
     diff.add_argument("old", metavar="OLD", help="a verdict, as `bucketproof check --json` writes it")
     diff.add_argument("new", metavar="NEW", help="a later one")
@@ -262,6 +291,26 @@ def _add_zoo(commands: Any) -> None:
     zoo.add_argument("--markdown", metavar="F", help="write it as a page")
 
 
+def _add_survey(commands: Any) -> None:
+    command = _add(commands, "survey", _survey, "fetch and judge what other projects have released", _SURVEY_EXITS)
+    command.add_argument(
+        "name",
+        nargs="*",
+        metavar="NAME",
+        help="projects, releases and targets, such as verl, verl@0.9.1 (default: all)",
+    )
+    _add_effort(command, "gate")
+    command.add_argument(
+        "--cache", metavar="DIR", help="where wheels and verdicts are kept (default: $BUCKETPROOF_CACHE)"
+    )
+    command.add_argument("--json", metavar="F", help="write what was found to this file")
+    command.add_argument("--html", metavar="F", help="write it as a page that needs no network")
+    command.add_argument("--markdown", metavar="F", help="write it as Markdown")
+    command.add_argument(
+        "--repro", metavar="DIR", help="write a script for each thing that goes wrong into this folder"
+    )
+
+
 def _add_effort(command: Any, profile: str) -> None:
     command.add_argument(
         "--profile", choices=PROFILE_NAMES, default=profile, help=f"how long to look (default: {profile})"
@@ -292,6 +341,13 @@ _EXITS = (
 )
 
 _DIFF_EXITS = "exit codes: 0 nothing got worse; 1 something did; 2 one of the files is no verdict"
+
+_SURVEY_EXITS = (
+    "It runs code of other projects, each in a process of its own. What was judged is kept, and judged again only if "
+    "the wheel, the profile, the seed or the suite is another. Exit codes: 0 each target has a verdict, whatever it "
+    "is; 2 the request cannot be met; 3 a target has none, for its package could not be had or its process died; "
+    "130 interrupted"
+)
 
 _ZOO_EXITS = "exit codes: 0 every fault is caught by its own property; 1 one is not; 2 and 3 as for check"
 

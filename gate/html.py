@@ -65,7 +65,8 @@ class _Page:
         sections = [section for section in self._sections() if section.content]
         main = block("main", *(section.html() for section in sections), id="content", tabindex=-1)
         body = block("body", _SKIP, patterns(), _header(self.verdict, sections), main)
-        return f"<!DOCTYPE html>\n{block('html', _head(self.verdict), body, lang='en')}\n"
+        title = f"{cut(self.verdict.target, 100)}: {self.verdict.meaning} - bucketproof"
+        return f"<!DOCTYPE html>\n{block('html', head(title), body, lang='en')}\n"
 
     @cached_property
     def explained(self) -> list[Outcome]:
@@ -193,7 +194,8 @@ class _Page:
 _SKIP = tag("a", "To the content", href="#content", class_="skip")
 
 
-def _head(verdict: Verdict) -> Markup:
+def head(title: str) -> Markup:
+    """The head of a page, with its style."""
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     return block(
         "head",
@@ -201,7 +203,7 @@ def _head(verdict: Verdict) -> Markup:
         tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{cut(verdict.target, 100)}: {verdict.meaning} - bucketproof"),
+        tag("title", title),
         tag("link", rel="icon", href="data:,"),
         tag("style", Markup(f"\n{style}")),
     )

@@ -77,15 +77,15 @@ def _size(block: str) -> int:
 def _left_out(titles: Sequence[str], limit: int) -> str:
     names = cut(", ".join(titles), _RESERVED // 10)
     parts = "One part is" if len(titles) == 1 else f"{len(titles)} parts are"
-    return f"{parts} left out, since this may have {limit} bytes: {_code(names)}. `bucketproof report` shows all.\n"
+    return f"{parts} left out, since this may have {limit} bytes: {code(names)}. `bucketproof report` shows all.\n"
 
 
 def _verdict(verdict: Verdict) -> str:
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
-    origin = "".join(f", {_code(f'{name} {value}')}" for name, value in sorted(verdict.origin.items())[: _MOST // 4])
+    origin = "".join(f", {code(f'{name} {value}')}" for name, value in sorted(verdict.origin.items())[: _MOST // 4])
     more = f"{with_groups(verdict)}{origin}"
-    facts = f"profile {_code(verdict.profile)}, seed {verdict.seed}, {verdict.seconds:.1f} s{more}"
-    return f"## {MARKS[status]} {_code(verdict.target)}\n\n**{headline(verdict)}** {counted(verdict)}.\n\n{facts}\n"
+    facts = f"profile {code(verdict.profile)}, seed {verdict.seed}, {verdict.seconds:.1f} s{more}"
+    return f"## {MARKS[status]} {code(verdict.target)}\n\n**{headline(verdict)}** {counted(verdict)}.\n\n{facts}\n"
 
 
 def _parts(verdict: Verdict) -> Iterator[_Part]:
@@ -121,25 +121,25 @@ def _table(verdict: Verdict) -> str:
     for name, cells in by_property(verdict.cells).items():
         has: list[str] = [cell.status for cell in cells]
         # In a table, a bar is the end of a field, even in code.
-        rows.append([_code(name).replace("|", "\\|"), *(str(has.count(status) or "") for status in statuses)])
+        rows.append([code(name).replace("|", "\\|"), *(str(has.count(status) or "") for status in statuses)])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _changes(verdict: Verdict) -> Iterator[str]:
     if verdict.baseline and (differences := verdict.baseline.differences(verdict)):
-        yield f"- {_code(differences)}"
+        yield f"- {code(differences)}"
     for (kind, step), cells in changed(verdict).items():
         yield f"- **{BECAME[kind]}** ({step}): {_names(cells)}"
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
     for (status, reason, link), cells in noted(verdict, "error", "fixed", "known", "skipped", "unpromised").items():
-        why = f", {_code(f'{reason} {link}')}" if f"{reason}{link}" else ""
+        why = f", {code(f'{reason} {link}')}" if f"{reason}{link}" else ""
         yield f"- **{WORDS[status]}**{why}: {_names([cell.cell for cell in cells])}"
 
 
 def _names(cells: Sequence[str]) -> str:
-    shown = ", ".join(map(_code, cells[:_MOST]))
+    shown = ", ".join(map(code, cells[:_MOST]))
     return f"{shown} and {len(cells) - _MOST} more" if len(cells) > _MOST else shown
 
 
@@ -163,8 +163,8 @@ def _fenced(text: str) -> str:
     return f"{fence}text\n{seen(text)}\n{fence}\n"
 
 
-def _code(text: str) -> str:
-    """The text in a code span."""
+def code(text: str) -> str:
+    """The text in a code span, in which it means nothing to Markdown."""
     line = _line(text)
     fence = _beyond(line, 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""

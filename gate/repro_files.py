@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,21 @@ def hint(verdict: Verdict) -> str:
 
 def _scripts(verdict: Verdict) -> dict[str, str]:
     return {cell.cell: cell.failure.script for cell in verdict.cells if cell.failure and cell.failure.script}
+
+
+@contextmanager
+def folders(path: str | None) -> Iterator[Callable[[Iterable[tuple[str, Verdict]]], str]]:
+    """A function that writes the scripts of several verdicts, each by its name into a folder of its own."""
+    with folder(path):
+
+        def put(named: Iterable[tuple[str, Verdict]]) -> str:
+            told = []
+            for name, verdict in named if path else ():
+                with folder(str(Path(path or "", re.sub(r"[^A-Za-z0-9._@-]+", "-", name)))) as write:
+                    told.append(write(verdict))
+            return "".join(told)
+
+        yield put
 
 
 def _write(verdict: Verdict, into: Path) -> str:

@@ -50,7 +50,7 @@ def producer_error(run: Run) -> Iterator[Problem]:
         return
     if run.error is None:
         yield Problem(f"the producer raised {type(run.raised).__name__}, and the sync ended as if nothing had happened")
-    elif run.error is not run.raised:
+    elif run.error is not run.raised and run.repeat(ends="completed", ends_at=0).error is None:
         yield Problem(f"the producer raised {type(run.raised).__name__}, and its consumer saw {run.said}")
     if run.followed:
         yield Problem("another bucket was yielded after the error")

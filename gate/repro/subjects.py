@@ -45,32 +45,26 @@ def subject(target: Target, spec: str, *, in_parts: bool = False) -> Subject:
         loaded = subject(target, spec.removeprefix(COMPACTION))
         lines = (*loaded.lines[:-1], f"return compacting({loaded.lines[-1].removeprefix('return ')})")
         return Subject(lines, "compacting(load(arguments[0]))", loaded.usage)
-    sent = _is_sender(target, spec)
-    return Subject(
-        (*(_sender(spec) if sent else _lines(spec or _found(target.call))),),
-        "load(arguments[0])",
-        "package.module:attribute",
-    )
+    lines = (*_lines(target, spec or _found(target.call)),)
+    return Subject(lines, "load(arguments[0])", "package.module:attribute")
 
 
 def _is_sender(target: Target, spec: str) -> bool:
     return released.is_spec(spec) and getattr(target.call, "__module__", "") == sender.__module__
 
 
-def _sender(spec: str) -> Iterator[str]:
-    yield _WHEEL
-    yield "from bucketproof.targets import resolve"
-    yield ""
-    yield f"return resolve({quoted(spec)}).call"
-
-
-def _lines(spec: str) -> Iterator[str]:
+def _lines(target: Target, spec: str) -> Iterator[str]:
     if spec in FAULTS:
         yield "from bucketproof.reference.faults import FAULTS"
         yield ""
         yield f"return FAULTS[{quoted(spec)}].call"
     elif spec in BUILT_IN:
         yield f"return load({quoted(f'{_REFERENCE}:{BUILT_IN[spec]}')})"
+    elif _is_sender(target, spec):
+        yield _WHEEL
+        yield "from bucketproof.targets import resolve"
+        yield ""
+        yield f"return resolve({quoted(spec)}).call"
     elif released.is_spec(spec):
         yield _WHEEL
         yield "from bucketproof.reference import released"

@@ -12,9 +12,21 @@ from dataclasses import dataclass, field
 
 from bucketproof.reference.released import registry
 from bucketproof.reference.released.registry import Bucketer, Made, Packer, Sender
-from bucketproof.reference.released.wheels import Unavailable, Wheel, fetch
+from bucketproof.reference.released.wheels import Unavailable, Wheel, default_cache, fetch
 
-__all__ = ["Made", "Packer", "Released", "Sender", "Unavailable", "Wheel", "fetch", "is_spec", "known", "load"]
+__all__ = [
+    "Made",
+    "Packer",
+    "Released",
+    "Sender",
+    "Unavailable",
+    "Wheel",
+    "default_cache",
+    "fetch",
+    "is_spec",
+    "known",
+    "load",
+]
 
 # neither a path nor, thanks to the look-ahead, a file such as ``old@2.py:attr``
 _SPEC = re.compile(r"(?P<project>\w[\w.-]*)@(?!.*\.py\b)(?P<version>[^@:/\\\s]+)(:(?P<which>[\w-]+))?")

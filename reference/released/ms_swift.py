@@ -111,7 +111,8 @@ def _receive(wire: Wire, deliver: Any) -> None:
             is_last = False
             while not is_last:
                 message = recv()
-                deliver([_copied(memory, each) for each in message["bucket_meta"].values()])
+                if received := [_copied(memory, each) for each in message["bucket_meta"].values()]:
+                    deliver(received)  # the last message may be the end alone
                 acknowledge()
                 is_last = message["is_last"]
         finally:

@@ -63,7 +63,7 @@ def _no_device_name() -> NoReturn:
     "verl",
     which="kimi",
     source=_KIMI,
-    releases=_since("0.7.1", "0.8.0", "0.9.0", "0.9.1"),
+    releases=_since("0.9.1"),  # those since 0.7.1 have the same function
     why="verl's engine on checkpoint-engine moves its weights to the CPU in the buckets that this function yields",
     promises={
         "retention": Said("producer-owns", "its caller, send_weights, copies each bucket to the CPU at once"),
@@ -90,7 +90,7 @@ def ckpt_get_named_tensor_buckets(wheel: Wheel) -> Bucketer:
     "verl",
     which="chunks",
     source=_CHUNKS,
-    releases=_since("0.8.0", "0.9.0", "0.9.1"),
+    releases=_since("0.9.1"),  # those since 0.8.0 have the same functions
     why="verl's NCCL, HCCL and NIXL engines cut weights into chunks of a bucket's size, and put them together again",
     promises={
         "scope": Said(("values", "lifecycle"), "buckets are filled by methods of the engines, which need devices"),
@@ -137,8 +137,7 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
         "copies": Said("always", "each weight is copied into the buffer that sender and receiver share"),
         "lookahead": Said(None, "the sender gives nothing back before it has sent everything"),
         "duplicates": Said(None, "a bucket's metadata is a dict by name, and a model has no name twice"),
-        "bound": Said("hard", "a bucket is what fits the buffer"),
-        "order": Said("kept", "weights are sent as they come"),
+        "bound": Said(None, "a bucket is what fits the buffer, with the gaps that align it"),
         "oversize": Said("error", "through shared memory, a weight larger than the buffer is an AssertionError"),
         "bad_limit": Said(None, "a size in MiB; nothing is said of those that are none"),
         "layout": Said("contiguous", "the receiver views its buffer in the weight's shape"),
@@ -157,15 +156,15 @@ def bucketed_weight_sender(wheel: Wheel) -> Sender:
             receiver = module.BucketedWeightReceiver(wire.address, torch.device("cpu"), use_shm=True)
             sender.bucket_size = wire.size(bucket_bytes)  # it is asked for in MiB, and used in bytes
             sender.zmq_context = receiver.zmq_context = wire.context
-            # an engine loads the weights before it returns, and so has copied them
-            receiving = lambda: receiver.receive_weights(lambda weights, *_: deliver(_loaded(weights)))  # noqa: E731
-            await serve(wire, receiving, lambda: sender.async_send_weights(weights))
+
+            def load(received: Any, *_: bool) -> None:
+                # as an engine has copied the weights before it returns; the last message may be the end alone
+                if received:
+                    deliver([(name, tensor.clone()) for name, tensor in received])
+
+            await serve(wire, lambda: receiver.receive_weights(load), lambda: sender.async_send_weights(weights))
 
     return Sender(send)
-
-
-def _loaded(weights: Any) -> list[tuple[str, torch.Tensor]]:
-    return [(name, tensor.clone()) for name, tensor in weights]
 
 
 def _nothing(*_: Any) -> None: ...
