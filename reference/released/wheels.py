@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import decode_source
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -37,13 +37,25 @@ class Wheel:
         """The source text of one member. ``Unavailable`` where it is missing or damaged."""
         try:
             with zipfile.ZipFile(self.path) as archive:
+                if strays := [name for name in archive.namelist() if _strays(name)]:
+                    raise Unavailable(
+                        f"{self.path.name} has a member outside of its folder, {strays[0]!r}: it is not used"
+                    )
                 return decode_source(archive.read(member))
+        except Unavailable:
+            raise
         except KeyError:
             raise Unavailable(f"{self.path.name} has no {member}: this release moved or dropped it") from None
         # which of many exceptions tells of damage depends on the bytes that were hit
         except Exception as error:
             told = f"{member} cannot be read ({one_line(error)})"
             raise Unavailable(f"{told}: delete {self.path} and try again") from error
+
+
+def _strays(member: str) -> bool:
+    """Whether a member would lie outside of the folder that an archive is unpacked into."""
+    path = PurePosixPath(member.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or bool(re.match("[A-Za-z]:", member))
 
 
 def default_cache() -> Path:
