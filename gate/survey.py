@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -22,9 +22,6 @@ from bucketproof.reference.released import Unavailable, registry
 from bucketproof.request import BadRequest, near
 from bucketproof.verdict import Verdict, environment
 
-_SUITE = ("bucketproof.properties", "bucketproof.strategies", "bucketproof.repro")
-_PARTS = ("bucketproof.adapters", "bucketproof.judged", "bucketproof.targets", "bucketproof.reference.sound")
-"""Packages and modules on which a verdict depends, beside the adapter."""
 _AT_MOST = 4 * 3600
 """Seconds for one target. It has limits of its own, of seconds; this is for what they do not reach."""
 
@@ -190,20 +187,12 @@ def _in_a_process(spec: str, order: Order, scratch: str, into: Path) -> str:
 
 
 def _key(adapter: registry.Adapter, wheel: released.Wheel, order: Order) -> str:
-    """A name for all that a verdict depends on."""
-    suite = hashlib.sha256(repr(sorted(environment().items())).encode())
-    for path in _files((*_PARTS, adapter.build.__module__, registry.__name__), _SUITE):
-        suite.update(path.read_bytes())
+    """A name for all that a verdict depends on: the wheel, how it is called, and what judges it how."""
+    about = hashlib.sha256(repr(sorted(environment().items())).encode())
+    about.update(_origin(adapter.build.__module__).read_bytes())
     which = f"-{adapter.which}" if adapter.which else ""
     named = f"{adapter.project}-{wheel.version}{which}-{order.profile}-{order.seed}"
-    return f"{named}-{wheel.sha256[:16]}-{suite.hexdigest()[:16]}"
-
-
-def _files(modules: Iterable[str], packages: Iterable[str]) -> Iterator[Path]:
-    for name in modules:
-        yield _origin(name)
-    for name in packages:
-        yield from sorted(_origin(name).parent.rglob("*.py"))
+    return f"{named}-{wheel.sha256[:16]}-{about.hexdigest()[:16]}"
 
 
 def _origin(name: str) -> Path:
