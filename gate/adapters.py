@@ -82,7 +82,8 @@ def packer(
     bucket is full, and until then hand-overs are collected as they came. A packer that copies each tensor as it
     arrives has no `pack(named)`: it is a bucketer by itself, and needs no adapter to say so.
     """
-    fixed = {"padding": padding, "scope": tuple(family for family in FAMILIES if family != "boundaries")}
+    scope = tuple(family for family in promises.get("scope") or FAMILIES if family != "boundaries")
+    fixed = {"padding": padding, "scope": scope}
     promised = promises_named({"copies": "always", "retention": "at-flush", **promises, **fixed})
     trip = RoundTrip(pack, unpack, flat, entries, promised.dtype)
 

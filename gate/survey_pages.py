@@ -9,6 +9,7 @@ from bucketproof.lists import table
 from bucketproof.markdown import code
 from bucketproof.markup import Markup, block, cut, tag
 from bucketproof.properties.outcome import Outcome
+from bucketproof.reference.released.lines import lines
 from bucketproof.survey import Entry
 from bucketproof.surveyed import Mark, Surveyed, broken, families, marks
 
@@ -95,10 +96,14 @@ def _target(entry: Entry) -> Iterator[str]:
     if entry.verdict is None:
         yield f"**No verdict**: {code(entry.problem)}\n"
         return
-    found = broken(entry)
+    found, shown = broken(entry), lines(entry.spec)
     yield f"**{'Broken' if found else 'All that is promised holds'}**{':' if found else '.'}\n"
     for name, cells in found.items():
-        yield from _property(name, cells, len([c for c in entry.verdict.cells if c.cell.partition("[")[0] == name]))
+        yield from _property(name, cells, sum(each.cell.partition("[")[0] == name for each in entry.verdict.cells))
+        if name in shown:
+            yield f"    - Raises: {code(shown[name])}"
+    if found:
+        yield ""
 
 
 def _sentence(text: str) -> str:

@@ -22,6 +22,10 @@ _DATA = ("BucketRange", "H2DBucket", "MemoryBuffer", "MemoryBufferMetaList", "Me
     releases={"0.4.2": "226815a47b3f1a8647d0d633912cfa2e4911f534fc7f87261d0c2a6ddaec4305"},
     why="checkpoint-engine packs weights into pinned memory, moves them in buckets, and extracts them there",
     promises={
+        "scope": Said(
+            ("aliasing", "ownership", "values", "lifecycle", "packing"),
+            "the pinned memory and the buffer that it is moved into are given to it",
+        ),
         "order": Said(None, "it sorts by name"),
         "duplicates": Said(None, "it is given a dict of tensors by name"),
     },

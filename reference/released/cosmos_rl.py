@@ -5,7 +5,6 @@ Its functions know tensors by their place in a list, and no names.
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -57,6 +56,12 @@ def _tensors(weights: Any, names: deque[str]) -> Iterator[torch.Tensor]:
     source=_PACKING,
     releases=_RELEASES,
     why="cosmos-rl copies a bucket into a buffer of bytes, and from there into the tensors of the other side",
+    promises={
+        "scope": Said(
+            ("aliasing", "ownership", "values", "lifecycle", "packing"),
+            "the buffer and the tensors of the other side are given to it",
+        ),
+    },
 )
 def pack_tensors_into_buffer(wheel: Wheel) -> Packer:
     module = whole(wheel, _PACKING)
@@ -81,6 +86,4 @@ def pack_tensors_into_buffer(wheel: Wheel) -> Packer:
 
 
 def _entries(payload: Any) -> Any:
-    sizes = [shape.numel() * dtype.itemsize for _, dtype, shape in payload[1]]
-    names = [name for name, _, _ in payload[1]]
-    return list(zip(names, sizes, accumulate(sizes, initial=0), strict=False))
+    return [(name, shape.numel() * dtype.itemsize) for name, dtype, shape in payload[1]]
