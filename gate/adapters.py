@@ -78,6 +78,8 @@ def packer(
     these are not given, a tensor, bytes, or a pair of either and such metadata is understood. None means that there
     is nothing to be seen, and what cannot be seen is not judged.
 
+    A `scope` that is promised leaves out what else it does not answer for, such as the memory of buffers it is given.
+
     It promises `copies="always"`, for that is what packing is, and `retention="at-flush"`: bytes are copied when the
     bucket is full, and until then hand-overs are collected as they came. A packer that copies each tensor as it
     arrives has no `pack(named)`: it is a bucketer by itself, and needs no adapter to say so.

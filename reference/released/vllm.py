@@ -47,6 +47,7 @@ def pack_and_unpack(wheel: Wheel) -> Packer:
         "bound": Said("soft", "its docstring: until the accumulated size exceeds buffer_size_bytes"),
         "retention": Said("at-flush", "a chunk is concatenated when it is closed, as its docstring says"),
         "copies": Said("always", "a chunk is one new tensor"),
+        "layout": Said(None, "what is unpacked are views of the chunk, says the docstring of unpack_tensor"),
         "bad_limit": Said(None, "nothing is said of sizes that are none"),
         "scope": Said(("values", "boundaries", "memory", "lifecycle"), "what a chunk holds is judged of the packer"),
     },
