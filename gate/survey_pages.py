@@ -16,7 +16,8 @@ from bucketproof.surveyed import Mark, Surveyed, broken, families, marks
 _TITLE = "What released bucketers keep of the contract"
 _LEGEND = (
     "✓ all that is promised holds in every cell; ✗ 3/20 is broken in 3 of 20 cells; o is not promised, and not judged. "
-    "A SHOULD that is broken is told in brackets."
+    "A SHOULD that is broken is told in brackets. Each cell draws streams of many dtypes and layouts, so what goes "
+    "wrong with one of them can break many cells."
 )
 _LONGEST = 300
 _ITEMS = 4

@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import decode_source
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -178,6 +179,13 @@ def one_line(error: Exception) -> str:
 
 
 def _digest(path: Path) -> str:
+    seen = path.stat()
+    return _digest_of(path, seen.st_mtime_ns, seen.st_size, seen.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, *state: int) -> str:
+    """Read once for each state of the file: some wheels are hundreds of MiB."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
