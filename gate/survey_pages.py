@@ -89,7 +89,7 @@ def _is_bad(mark: Mark | None) -> bool:
 
 def _target(entry: Entry) -> Iterator[str]:
     yield f"## {entry.spec}\n"
-    yield f"{_sentence(entry.why)}. {code(entry.source)}{_wheel(entry)}.\n"
+    yield f"What it is: {entry.why}. {code(entry.source)}{_wheel(entry)}.\n"
     if entry.reasons:
         yield "Promised otherwise than a plain bucketer does:\n"
         yield from (f"- {line}" for line in _promises(entry))
@@ -105,10 +105,6 @@ def _target(entry: Entry) -> Iterator[str]:
             yield f"    - Raises: {code(shown[name])}"
     if found:
         yield ""
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _wheel(entry: Entry) -> str:
@@ -145,7 +141,8 @@ def _failure(cell: Outcome) -> Iterator[str]:
     items = list(cell.failure.items)
     more = f", and {len(items) - _ITEMS} more" if len(items) > _ITEMS else ""
     yield f"    - {code(cell.cell)}: {code(cell.failure.what)}"
-    yield f"      Smallest stream: {'; '.join(map(code, items[:_ITEMS]))}{more}."
+    told = "; ".join(code(item.rstrip(".")) for item in items[:_ITEMS]) or "no weight at all"
+    yield f"      Smallest stream: {told}{more}."
 
 
 def page(surveyed: Surveyed) -> str:
@@ -176,7 +173,7 @@ def _html_releases(name: str, entries: Sequence[Entry]) -> Iterator[Markup]:
 
 
 def _html_target(entry: Entry) -> Markup:
-    told = [tag("p", f"{_sentence(entry.why)}. {entry.source}")]
+    told = [tag("p", f"What it is: {entry.why}. {entry.source}")]
     if entry.verdict is None:
         told.append(tag("p", tag("strong", "No verdict: "), entry.problem))
     else:

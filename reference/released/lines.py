@@ -14,6 +14,7 @@ _FLATTENED = f"B({_ODD}).reconstruct_tensors()"
 _PACKED = (
     f"c = p(iter({_ODD}), lambda item: item[1], 99); u(c.packed_tensor, c.names, c.shapes, c.dtypes, c.tensor_sizes)"
 )
+_RECORDED = "assert B([('a', torch.ones(1, requires_grad=True))]).get_flattened_tensor().grad_fn is None"
 _LATE = "asyncio.new_event_loop().run_until_complete(f({}, 99).__anext__())"
 _LOST = (
     "assert 'b' in [n for each in f([('a', torch.ones(1)), ('b', torch.ones(0))], 0, bucket_size=4, "
@@ -52,6 +53,7 @@ _GUARDED = {**_kept(_AWAITED), "ownership.no-copy": _GATHERED.format(_AWAITED.fo
 _IMPORTS = {
     "sglang": "from sglang.srt.weight_sync.tensor_bucket import FlattenedTensorBucket as B",
     "ms-swift:flattened": "from swift.rlhf_trainers.utils import FlattenedTensorBucket as B",
+    "lmdeploy": "from lmdeploy.utils import FlattenedTensorBucket as B",
     "vllm": "from vllm.distributed.weight_transfer.packed_tensor import pack_tensors as p, unpack_tensor as u",
     "rlinf": "from rlinf.hybrid_engines.weight_syncer.bucket_syncer import iter_named_tensor_buckets as f",
     "verl": "from verl.workers.rollout.sglang_rollout.utils import get_named_tensor_buckets as f",
@@ -62,6 +64,7 @@ _LINES: Mapping[str, Mapping[str, str]] = {
     "ms-swift@4.6.0:flattened": dict.fromkeys(_MISALIGNED, _FLATTENED),
     "vllm@0.33.0": dict.fromkeys(_MISALIGNED, _PACKED),
     "vllm@0.33.0:stream": {"values.conserved": _PACKED},
+    "lmdeploy@0.18.0": {"values.self-contained": _RECORDED},
     "rlinf@0.3.0": {"values.conserved": _LOST, "values.tied": _LOST},
     "verl@0.7.0": _kept(_NEXT),
     "verl@0.7.1": _CLONED,
