@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from bucketproof.reference import released
 from bucketproof.reference.released import Unavailable, fetch, is_spec, known, load, loading, registry, wheels
+from bucketproof.reference.released.lines import lines
 
 VERSIONS = ("0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
 PROJECTS = {
@@ -451,6 +453,23 @@ def published(request: pytest.FixtureRequest) -> released.Released:
     return load(f"verl@{request.param}")
 
 
+def run_and_close_loops(line: str) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+    new = asyncio.new_event_loop
+
+    def kept_loop() -> asyncio.AbstractEventLoop:
+        loops.append(new())
+        return loops[-1]
+
+    with patch.object(asyncio, "new_event_loop", kept_loop):
+        try:
+            exec(line, {})
+        finally:
+            for loop in loops:
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                loop.close()
+
+
 def kept(call: Callable[..., Any], tensor: torch.Tensor) -> bool:
     ((bucket,),) = [collected(call, [("name", tensor)], 64)[0]]
     return bool(bucket[1].data_ptr() == tensor.data_ptr())
@@ -486,6 +505,20 @@ class TestPublished:
     def test_a_slice_is_copied_and_an_owned_tensor_kept_since_0_9(self, published: released.Released) -> None:
         assert kept(published.call, torch.ones(4)) == (published.version not in ("0.7.1", "0.8.0"))
         assert kept(published.call, torch.ones(8)[2:6]) == (published.version == "0.7.0")
+
+    def test_what_is_said_in_a_line_happens(
+        self, published: released.Released, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place = ""
+        for part in BUCKETER.removesuffix(".py").split("/"):
+            place = f"{place}.{part}".lstrip(".")
+            monkeypatch.setitem(sys.modules, place, ModuleType(place))
+        vars(sys.modules[place])["get_named_tensor_buckets"] = published.call
+        said = lines(published.spec)
+        assert said
+        for line in said.values():
+            with pytest.raises(AssertionError):
+                run_and_close_loops(line)
 
     def test_a_bad_limit_is_refused(self, published: released.Released) -> None:
         with pytest.raises(ValueError, match="bucket_bytes"):
