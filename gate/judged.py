@@ -21,7 +21,7 @@ from bucketproof.verdict import Verdict, gathered
 
 _CAUSES = 3
 """Of how many things that go wrong with one property the smallest plan is searched for."""
-_PARTICULAR = re.compile(r"'[^']*'|0x[0-9a-f]+|\d+")
+_PARTICULAR = re.compile(r"'[^']*'|0x[0-9a-f]+|(?<=view )\w+ as \w+|\d+")
 """What of a failure differs with the plan."""
 
 

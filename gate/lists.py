@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 def targets(groups: Collection[str]) -> str:
     """Built-in targets and tried releases."""
-    from bucketproof.reference import released
+    from bucketproof.reference.released import registry
     from bucketproof.targets import BUILT_IN, describe
 
     rows = [(name, describe(name)) for name in BUILT_IN]
-    rows += [(spec, "the function in that project's wheel") for spec in released.known()]
+    rows += [(each.spec(version), each.why) for each in registry.adapters() for version in each.releases]
     rows += [("package.module:attribute", "your own: a callable (weights, bucket_bytes), or a Target")]
     rows += [("path/to/file.py:attribute", "the same, loaded from a file")]
     return table([("target", "what it is"), *rows])

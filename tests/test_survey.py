@@ -276,7 +276,7 @@ class TestCommand:
         assert "verl@98.0: verl@98.0: the package index cannot be reached" in told
         assert "3 targets of 2 projects" in told
         assert "2 without a verdict" in told
-        assert asked == ["verl@98.0", f"ms-swift@{VERSION}"]
+        assert asked.count("verl@98.0") == 1  # not once more for its other target
         assert in_this_process == [PLAIN]
 
     def test_a_release_that_the_adapter_does_not_fit_is_told(
