@@ -404,7 +404,7 @@ def test_shards_have_no_memory_to_look_at_and_say_so(sharded: torch.nn.Module) -
 # What is passed on is as it was.
 
 
-@pytest.mark.parametrize("kind", [id for id, each in PROVENANCES.items() if each.group != "distributed"])
+@pytest.mark.parametrize("kind", [id for id, each in PROVENANCES.items() if not each.group])
 @pytest.mark.parametrize("sample", [0, None])
 def test_the_reference_decides_behind_an_audit_as_it_does_without_one(kind: str, sample: int | None) -> None:
     domain = PROVENANCES[kind].domain
