@@ -360,8 +360,8 @@ class _Segment(SharedMemory):
 def _segment(nbytes: int) -> torch.Tensor:
     segment = _Segment(create=True, size=nbytes)
     segment.unlink()
-    # Through numpy, which keeps the segment's memory from being unmapped; `torch.frombuffer` does not.
-    return torch.from_numpy(np.ndarray(nbytes, np.uint8, buffer=segment.buf))
+    # `np.frombuffer` keeps the segment's memory from being unmapped; `torch.frombuffer` and `np.ndarray` do not.
+    return torch.from_numpy(np.frombuffer(segment.buf, np.uint8, nbytes))
 
 
 def _described(nbytes: int) -> torch.Tensor:
