@@ -153,8 +153,8 @@ def _of(*custodies: Custody) -> tuple[str, ...]:
     return tuple(id for id, each in PROVENANCES.items() if each.custody in custodies and not each.group)
 
 
-# What is sent comes to lie in other memory, also for those who share it with a bucket.
-_NOBODYS = _of(Custody.OWNED, Custody.LENT, Custody.PARTIAL)
+# What is sent comes to lie in other memory, also for those who share it with a bucket; and it is sent but once.
+_SENDABLE = tuple(id for id in _of(Custody.OWNED, Custody.LENT, Custody.PARTIAL) if PROVENANCES[id].home != "shared")
 _OWNED, _SHARED = _of(Custody.OWNED), _of(Custody.SHARED)
 
 
@@ -251,7 +251,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
-    "shipped": _consumed("ship", provenances=_NOBODYS, min_items=1),
+    "shipped": _consumed("ship", provenances=_SENDABLE, min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
     **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},
 }

@@ -28,8 +28,9 @@ class Shipment:
     def send(self, tensors: list[torch.Tensor]) -> None:
         """Send a bucket. Its tensors' storages come to lie in shared memory, in this process too."""
         try:
-            # What carries a graph cannot be sent, which is another property's.
-            sent = bytes(ForkingPickler.dumps([tensor.detach() for tensor in tensors]))
+            # torch sends nothing that carries a graph, and no subclass: whose class it keeps is another matter.
+            plain = [tensor.detach().as_subclass(torch.Tensor) for tensor in tensors]
+            sent = bytes(ForkingPickler.dumps(plain))
         except Exception as error:
             self._lost = self._lost or Lost(f"a bucket cannot be sent: {type(error).__name__}: {error}")
         else:
