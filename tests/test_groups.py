@@ -17,7 +17,7 @@ from bucketproof.report import Style, render
 from bucketproof.strategies import GROUPS, PROVENANCES, plans
 from bucketproof.strategies.draw import _checked
 from bucketproof.strategies.groups import group
-from bucketproof.trial import known_to_fail, select
+from bucketproof.trial import Trial, known_to_fail, select
 
 SHIPPED = "aliasing.ships-only-its-bytes"
 QUICK = ("--profile", "smoke", "-n", "0", "--only", SHIPPED)
@@ -123,3 +123,10 @@ def test_a_cell_is_skipped_where_something_is_missing(monkeypatch: pytest.Monkey
     outcome = judge(cell, Target("reference", get_named_tensor_buckets), PROFILES["smoke"], 0)
 
     assert (outcome.status, outcome.reason) == ("skipped", "one core")
+
+
+def test_cells_that_ranks_judge_are_one_group_of_tests() -> None:
+    cases = Trial(Target("reference", get_named_tensor_buckets), PROFILES["smoke"], cells=select([], GROUPS)).tests()
+    groups = {case.values[0].group for case in cases if case.values[0].cell and case.values[0].cell.sizes}
+
+    assert groups == {"ranks"}

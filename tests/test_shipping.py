@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,7 +117,7 @@ def test_what_cannot_be_sent_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*arguments: Any) -> Any:
         raise OSError("no descriptor is left")
 
-    monkeypatch.setattr(shipping.ForkingPickler, "dumps", refuse)
+    monkeypatch.setattr(shipping, "ForkingPickler", SimpleNamespace(dumps=refuse))
     (cell,) = select([SHIPPED], ["processes"])
 
     found = judge(cell, Target("mine", get_named_tensor_buckets), PROFILES["smoke"], 0)
