@@ -291,7 +291,9 @@ def test_a_rank_that_hangs_is_ended_and_said_to_have(kills: str, monkeypatch: py
 
     found = outcome(f"{kills}:hangs", "ownership.no-copy[dtensor-shard0]")
 
-    assert (found.status, found.reason) == ("error", "rank 1 of 2 did not answer in 3 s")
+    assert found.status == "error"
+    # The other one may wait for it, in what they gather together.
+    assert re.fullmatch("rank (0, )?1 of 2 did not answer in 3 s", found.reason)
 
 
 def test_ranks_that_come_apart_have_no_verdict(kills: str) -> None:

@@ -33,7 +33,7 @@ class Meeting:
             self._meet([0, 0, 0, 0])
 
     def _meet(self, mine: list[int]) -> None:
-        if not self._is_on:
+        if not (self._is_on and dist.is_initialized()):  # else this rank has left, in the producer
             return
         self._is_on = False  # whoever has waited in vain does not wait again
         theirs = torch.empty((dist.get_world_size(), len(mine)), dtype=torch.int64)
