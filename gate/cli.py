@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from bucketproof.diff import Baseline
+from bucketproof.examples import warn
 from bucketproof.known import KnownFile, relisted
 from bucketproof.lists import LISTS, table
+from bucketproof.merging import merged
 from bucketproof.output import destination
 from bucketproof.progress import Progress
 from bucketproof.properties.limits import usable_cores
@@ -27,7 +29,7 @@ from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
 from bucketproof.repro_files import folder, folders, hint
 from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request, split
-from bucketproof.runner import run
+from bucketproof.runner import Interrupted, run
 from bucketproof.verdict import Verdict, read
 
 
@@ -41,36 +43,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except NoVerdict as error:
         return _complain(str(error), 3)
-    except KeyboardInterrupt:
-        return _complain("interrupted, no verdict", 130)
+    except KeyboardInterrupt as stopped:
+        return _complain(str(stopped) or "interrupted, no verdict", 130)
     except BrokenPipeError:
         # Whoever read the report has seen enough; else Python would complain about it at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 3
+    except OSError as error:
+        if not error.filename:
+            _drop_output()
+        return _complain(f"{error.filename or 'the output'} cannot be used: {error.strerror}", 3)
     return code
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
     listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
     known = options.known if listed and listed.text else None
-    groups = tuple(dict.fromkeys(split(options.groups)))
-    request = Request(target, options.profile, _seed(options), tuple(options.only), options.workers, groups, known)
+    only, groups = tuple(options.only), tuple(dict.fromkeys(split(options.groups)))
+    request = Request(target, options.profile, _seed(options), only, options.workers, groups, known, options.shard)
+    if options.profile == "nightly":
+        warn()
     with (
         destination(options.json) as write,
         destination(options.known if options.accept else None) as rewrite,
         reports(options, options.json, options.known, options.baseline) as publish,
         folder(options.repro) as put,
     ):
-        verdict = replace(run(request), strict=options.strict, baseline=baseline)
+        found, stopped = _judged(request)
+        verdict = replace(found, strict=options.strict, baseline=baseline)
         if listed and options.accept:
             verdict = _accepted(verdict, listed, rewrite)
+        # First of all: a disk that is full is no reason not to tell it.
+        _print(render(verdict, _style(sys.stdout)))
         write(verdict.to_json())
         publish(verdict)
-        told = put(verdict)
+        _print(put(verdict) or hint(verdict))
     summarise(verdict)
-    _print(render(verdict, _style(sys.stdout)) + (told or hint(verdict)))
+    if stopped:
+        raise stopped
     return verdict.exit_code
+
+
+def _judged(request: Request) -> tuple[Verdict, Interrupted | None]:
+    """The verdict, or as much of it as there is, and what came in between."""
+    try:
+        return run(request), None
+    except Interrupted as stopped:
+        return stopped.verdict, stopped
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -82,6 +106,21 @@ def _report(options: argparse.Namespace) -> int:
         told = render(verdict, _style(sys.stdout)) + hint(verdict)
     _print(told)
     return 0
+
+
+def _merge(options: argparse.Namespace) -> int:
+    with (
+        destination(options.json) as write,
+        reports(options, options.json, *options.verdicts) as publish,
+        folder(options.repro) as put,
+    ):
+        verdict = merged(options.verdicts)
+        _print(render(verdict, _style(sys.stdout)))
+        write(verdict.to_json())
+        publish(verdict)
+        _print(put(verdict) or hint(verdict))
+    summarise(verdict)
+    return verdict.exit_code
 
 
 def _known(options: argparse.Namespace) -> KnownFile | None:
@@ -171,6 +210,14 @@ def _survey(options: argparse.Namespace) -> int:
     return surveyed.exit_code
 
 
+def _docs(options: argparse.Namespace) -> int:
+    # Only now, for it imports torch.
+    from bucketproof.pages import write
+
+    _print(write(options.folder))
+    return 0
+
+
 def _list(options: argparse.Namespace) -> int:
     _print(LISTS[options.what](_groups(options)))
     return 0
@@ -226,6 +273,12 @@ def _parser() -> argparse.ArgumentParser:
     report = _add(commands, "report", _report, "show a verdict that was kept, or write reports of it")
     report.add_argument("verdict", metavar="VERDICT", help="a verdict, as `bucketproof check --json` writes it")
     _add_reports(report)
+    merge = _add(commands, "merge", _merge, "make one verdict of those on the parts of a run", _MERGE_EXITS)
+    merge.add_argument("verdicts", nargs="+", metavar="VERDICT", help="what `bucketproof check --shard --json` wrote")
+    merge.add_argument("--json", metavar="F", help="write the verdict to this file")
+    _add_reports(merge)
+    docs = _add(commands, "docs", _docs, "write the pages on the contract, provenances, promises and verdicts")
+    docs.add_argument("folder", metavar="DIR", help="the folder to write them into")
     what = _add(commands, "list", _list, "say what there is")
     what.add_argument("what", choices=LISTS, metavar="{" + ",".join(LISTS) + "}")
     _add_groups(what, "show what belongs to this group, too")
@@ -255,6 +308,7 @@ def _add_check(commands: Any) -> None:
         help="judge only this family, property or cell; may be repeated (see `bucketproof list properties`)",
     )
     _add_groups(check, "judge this group of cells, too")
+    check.add_argument("--shard", metavar="K/N", help="judge only the K-th of N parts, for `bucketproof merge`")
     check.add_argument("--known", metavar="F", help="let the cells fail that this TOML file lists as known")
     check.add_argument("--accept", action="store_true", help="rewrite that file: list what fails now, and nothing else")
     check.add_argument("--baseline", metavar="F", help="let fail only what got worse since the verdict in this file")
@@ -348,6 +402,8 @@ _SURVEY_EXITS = (
     "is; 2 the request cannot be met; 3 a target has none, for its package could not be had or its process died; "
     "130 interrupted"
 )
+
+_MERGE_EXITS = "exit codes: 0, 1 and 3 as for check; 2 the verdicts are not of one run, or a part is missing"
 
 _ZOO_EXITS = "exit codes: 0 every fault is caught by its own property; 1 one is not; 2 and 3 as for check"
 

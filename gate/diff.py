@@ -55,7 +55,7 @@ class Baseline:
     @classmethod
     def of(cls, verdict: Verdict) -> Baseline:
         """What is needed of a verdict to compare another with it."""
-        statuses = {cell.cell: cell.status for cell in verdict.cells}
+        statuses: dict[str, Status] = {cell.cell: cell.status for cell in verdict.cells}
         return cls(verdict.target, verdict.profile, verdict.seed, statuses)
 
     def changes(self, cells: Iterable[Outcome]) -> tuple[Change, ...]:

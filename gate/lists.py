@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from bucketproof import extensions
+from bucketproof.extensions import whose
+
 if TYPE_CHECKING:
     from bucketproof.properties import Property
 
 
 def targets(groups: Collection[str]) -> str:
-    """Built-in targets and tried releases."""
+    """Built-in targets, tried releases, and the targets of packages outside."""
     from bucketproof.reference.released import registry
     from bucketproof.targets import BUILT_IN, describe
 
     rows = [(name, describe(name)) for name in BUILT_IN]
     rows += [(each.spec(version), each.why) for each in registry.adapters() for version in each.releases]
+    rows += [(each.name, f"{whose(each)}: {each.value}") for each in extensions.targets()]
     rows += [("package.module:attribute", "your own: a callable (weights, bucket_bytes), or a Target")]
     rows += [("path/to/file.py:attribute", "the same, loaded from a file")]
     return table([("target", "what it is"), *rows])
@@ -25,6 +29,7 @@ def properties(groups: Collection[str]) -> str:
     """Every property's id, level, sentence, and the promises that select it, if it is not judged in any case."""
     from bucketproof.properties import PROPERTIES
 
+    extensions.load()
     shown = [each for each in PROPERTIES.values() if each.group in ("", *groups)]
     rows = [(each.id, each.level, each.sentence, _promises(each)) for each in shown]
     return table([("id", "level", "sentence", "selected by the promises"), *rows])
@@ -38,6 +43,7 @@ def provenances(groups: Collection[str]) -> str:
     """Every provenance's id, custody and sentence."""
     from bucketproof.strategies import PROVENANCES
 
+    extensions.load()
     shown = [each for each in PROVENANCES.values() if each.group in ("", *groups)]
     rows = [(each.id, each.custody.value, each.sentence) for each in shown]
     return table([("id", "custody", "sentence"), *rows])

@@ -83,7 +83,8 @@ def _left_out(titles: Sequence[str], limit: int) -> str:
 def _verdict(verdict: Verdict) -> str:
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     origin = "".join(f", {code(f'{name} {value}')}" for name, value in sorted(verdict.origin.items())[: _MOST // 4])
-    more = f"{with_groups(verdict)}{origin}"
+    part = f", part {code(verdict.shard)} alone" if verdict.shard else ""
+    more = f"{part}{with_groups(verdict)}{origin}"
     facts = f"profile {code(verdict.profile)}, seed {verdict.seed}, {verdict.seconds:.1f} s{more}"
     return f"## {MARKS[status]} {code(verdict.target)}\n\n**{headline(verdict)}** {counted(verdict)}.\n\n{facts}\n"
 

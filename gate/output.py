@@ -27,13 +27,16 @@ def destination(path: str | None) -> Iterator[Callable[[str], None]]:
     except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error.strerror}") from None
     try:
-        yield lambda text: _write(text, draft, final)
+        yield lambda text: _write(text, draft, final, path)
     finally:
         if draft != final:
             draft.unlink(missing_ok=True)
 
 
-def _write(text: str, draft: Path, final: Path) -> None:
-    draft.write_text(text, encoding="utf-8")
-    if draft != final:
-        draft.replace(final)
+def _write(text: str, draft: Path, final: Path, path: str) -> None:
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if draft != final:
+            draft.replace(final)
+    except OSError as error:  # the disk is full by now
+        raise BadRequest(f"{path} cannot be written: {error.strerror}") from None

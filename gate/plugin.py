@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="judge this group of cells, too; several with commas, or repeated",
     )
+    group.addoption("--bucketer-shard", metavar="K/N", help="judge only the K-th of N parts of these")
     group.addoption("--bucketer-known", metavar="F", help="let the cells fail that this TOML file lists as known")
 
 
@@ -87,12 +88,13 @@ def _trial(config: pytest.Config) -> Trial:
     from bucketproof.targets import resolve
     from bucketproof.trial import Trial, known_to_fail, profile_named, select
 
-    chosen = select(config.getoption("bucketer_only"), split(config.getoption("bucketer_with")))
-    known = known_to_fail(config.getoption("bucketer_known"))
-    spec = config.getoption("bucketer") or "reference"
+    asked: Any = config.getoption
+    chosen = select(asked("bucketer_only"), split(asked("bucketer_with")), asked("bucketer_shard"))
+    known = known_to_fail(asked("bucketer_known"))
+    spec = asked("bucketer") or "reference"
     target = resolve(spec)
-    profile = profile_named(config.getoption("bucketer_profile"))
-    trial = Trial(target, profile, config.getoption("bucketer_seed"), chosen, known, spec)
+    profile = profile_named(asked("bucketer_profile"))
+    trial = Trial(target, profile, asked("bucketer_seed"), chosen, known, spec)
     try:
         _ = trial.smoke
     except NotABucketer as error:

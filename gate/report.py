@@ -88,7 +88,7 @@ def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
         *_wrapped(failure.what, "What happened: "),
         *_told("Smallest stream:", _items(failure)),
         *_told("Step by step:", _steps(failure, style)),
-        *_told("Memory:", _pictures(failure, style)),
+        *_told("Memory:", pictures(failure.storages, style)),
         *_told("The plan, as code:", failure.plan.splitlines()),
     ]
 
@@ -123,9 +123,9 @@ def _steps(failure: Failure, style: Style) -> Iterator[str]:
         yield from (style.paint(line, "fail") for line in lines) if step.wrong else lines
 
 
-def _pictures(failure: Failure, style: Style) -> Iterator[str]:
+def pictures(storages: Iterable[Storage], style: Style = Style()) -> Iterator[str]:
     """A bar for each storage, and below it who has to do with which bytes."""
-    rows = [row for storage in failure.storages for row in _rows(storage, style)]
+    rows = [row for storage in storages for row in _rows(storage, style)]
     left = min(max((len(text) for text, _ in rows), default=0), WIDTH - _BAR - 8)
     lines = (f"{cut(text, left):<{left}}  {bar}" for text, bar in rows)
     return lines if style.unicode else (line.replace("…", "~") for line in lines)
@@ -245,7 +245,8 @@ def _property_line(cell: Outcome, style: Style) -> str:
 
 def _summary(verdict: Verdict, style: Style) -> list[str]:
     facts = [counted(verdict), _target(verdict)]
-    facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s{with_groups(verdict)}"]
+    part = f", part {verdict.shard} alone" if verdict.shard else ""
+    facts += [f"profile {verdict.profile}, seed {verdict.seed}, {verdict.seconds:.1f} s{part}{with_groups(verdict)}"]
     end = f"exit {verdict.exit_code}: {verdict.meaning}"
     status = {0: "pass", 1: "fail", 3: "error"}[verdict.exit_code]
     return [*_joined(facts), style.paint(end, status)]

@@ -37,6 +37,16 @@ class Request:
     """What is judged beside the plain contract."""
     known: str | None = None
     """The file that lists the cells that are known to fail."""
+    shard: str | None = None
+    """Which part of the cells is judged, as in `2/4`."""
+
+
+def parts_of(shard: str) -> tuple[int, int]:
+    """`2/4` as numbers. Raises `BadRequest`."""
+    number, _, of = shard.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise BadRequest(f"no shard {shard!r}: say which of how many, from 1/4 to 4/4")
+    return int(number), int(of)
 
 
 def split(given: Iterable[str]) -> tuple[str, ...]:

@@ -26,17 +26,29 @@ from bucketproof.verdict import Verdict, gathered
 _REFUSAL = "bucketproof: "
 _EARLY_DEATH = "the process died while the target was loaded, or while it was given a single tensor"
 _ENDED = "the run ended before this cell was judged"
+_INTERRUPTED = "the run was interrupted before this cell was judged"
 _DIED_EARLY = (Outcome("smoke", "error", "MUST", reason=_EARLY_DEATH),)
 
 
+class Interrupted(KeyboardInterrupt):
+    """The run was interrupted when some cells had been judged: their verdict is not lost."""
+
+    def __init__(self, verdict: Verdict, missing: int) -> None:
+        super().__init__(f"interrupted, {missing} of {len(verdict.cells)} cells were not judged")
+        self.verdict = verdict
+
+
 def run(request: Request) -> Verdict:
-    """Judge the target. Raises `BadRequest`, `NoVerdict` or `KeyboardInterrupt`."""
+    """Judge the target. Raises `BadRequest`, `NoVerdict`, `KeyboardInterrupt` or `Interrupted`."""
     started = time.perf_counter()
     with _cut_off() as scratch, redirect_stdout(StringIO()) as said:
         gatherer = _Gatherer(scratch)
         pytest.main(_arguments(request), plugins=[gatherer])
     gatherer.check(said.getvalue())
-    return gatherer.verdict(request, time.perf_counter() - started)
+    verdict = gatherer.verdict(request, time.perf_counter() - started)
+    if gatherer.interrupted:
+        raise Interrupted(verdict, len(verdict.cells) - len(gatherer.records))
+    return verdict
 
 
 def _arguments(request: Request) -> list[str]:
@@ -59,6 +71,7 @@ def _arguments(request: Request) -> list[str]:
         *only,
         *known,
         *groups,
+        *([f"--bucketer-shard={request.shard}"] if request.shard else []),
     ]
 
 
@@ -168,7 +181,7 @@ class _Gatherer:
         self.progress.clear()
         if self.refusals:
             raise BadRequest(self.refusals[0].removeprefix(_REFUSAL))
-        if self.interrupted:
+        if self.interrupted and not self.records:
             raise KeyboardInterrupt
         if self.errors or not (self.cells or self.died_early):
             raise NoVerdict(f"the suite itself failed: {_last_words(self.errors[0] if self.errors else said)}")
@@ -178,7 +191,7 @@ class _Gatherer:
         known = [record["target"] for record in self.records.values()]
         target = known[0] if known else {"name": request.target, "origin": {}, "promises": {}}
         verdict = gathered(self._all_records(request.target), target, request.profile, request.seed, seconds)
-        return replace(verdict, groups=request.groups, cells=verdict.cells or _DIED_EARLY)
+        return replace(verdict, groups=request.groups, shard=request.shard, cells=verdict.cells or _DIED_EARLY)
 
     def _all_records(self, target: str) -> list[dict[str, Any]]:
         """What the tests have reported, and what is known of those that did not."""
@@ -192,7 +205,8 @@ class _Gatherer:
     def _missing(self) -> dict[str, str]:
         """The cells that have no record, and why."""
         lost = {_cell_of(test): _death(_cell_of(test), _cell_of(victim)) for test, victim in self.schedule.lost.items()}
-        reasons = {**dict.fromkeys(self.cells, _ENDED), **self.failed, **lost}
+        ended = _INTERRUPTED if self.interrupted else _ENDED
+        reasons = {**dict.fromkeys(self.cells, ended), **self.failed, **lost}
         return {cell: reason for cell, reason in reasons.items() if cell not in self.records}
 
 

@@ -13,14 +13,15 @@ PATH = Path(__file__).with_name("verdict.schema.json")
 
 def problem(data: object) -> str | None:
     """What is first found wrong with a verdict, and where, in one line; None if nothing is."""
-    schema = _schema()
-    return next(_problems(data, schema, "it", schema["$defs"]), None)
+    whole = schema()
+    return next(_problems(data, whole, "it", whole["$defs"]), None)
 
 
 @lru_cache(maxsize=1)
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-    return schema
+def schema() -> dict[str, Any]:
+    """The schema, as data."""
+    read: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return read
 
 
 def _problems(data: Any, schema: Mapping[str, Any], place: str, defs: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """From the text that names a target to the target.
 
 reference                      a built-in one, see `BUILT_IN`
+acme                           one of a package outside, by the name of its entry point
 keeps-lent-views               a fault of the zoo
 package.module:attribute       importable from here, as with `python -m`
 path/to/file.py:attribute      loaded from its file, as if it were run as a script
@@ -16,12 +17,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from bucketproof import reference
+from bucketproof import extensions, reference
 from bucketproof.adapters import compaction, packer, sender
+from bucketproof.extensions import whose
 from bucketproof.properties import Promises, Target
 from bucketproof.properties.payload import entries_of
 from bucketproof.properties.promises import promises
@@ -61,16 +64,24 @@ def resolve(text: str) -> Target:
 def _resolved(text: str) -> Target:
     if text.startswith(COMPACTION):
         return _compaction(text)
-    place, _, attribute = text.rpartition(":")
-    if place.endswith(".py"):
-        return _target(text, _run(Path(place)), attribute)
-    if text.endswith(".py"):
-        raise BadRequest(f"{text} is a file: say which of its functions is meant, as in {text}:get_buckets")
     if released.is_spec(text):
         return _released(text)
-    if place:
-        return _target(text, _import(place), attribute)
-    return _built_in(text)
+    if ":" in text.lstrip(":") or text.endswith(".py"):
+        return _as_target(text, attribute(text))
+    return _named(text)
+
+
+def attribute(text: str) -> object:
+    """What `package.module:attribute` or `path/to/file.py:attribute` is. Raises `BadRequest`."""
+    place, _, path = text.rpartition(":")
+    if text.endswith(".py"):
+        raise BadRequest(f"{text} is a file: say which of its functions is meant, as in {text}:get_buckets")
+    if not place:
+        raise BadRequest(f"{text} is neither in a module nor in a file: {_HOW}")
+    found: object = _run(Path(place)) if place.endswith(".py") else _import(place)
+    for name in path.split("."):
+        found = _attribute(text, found, name)
+    return found
 
 
 def describe(name: str) -> str:
@@ -91,12 +102,33 @@ def _compaction(text: str) -> Target:
     return compaction(function.call, name=text)  # type: ignore[arg-type]
 
 
-def _built_in(name: str) -> Target:
+def _named(name: str) -> Target:
+    outside = extensions.targets()
+    if found := [each for each in outside if each.name == name]:
+        return _outside(*found)
     if name in FAULTS:
         return target_of(FAULTS[name])
-    if name not in BUILT_IN:
-        hint = near(name, [*BUILT_IN, *FAULTS]) or f": there are {', '.join(BUILT_IN)}"
-        raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
+    if name in BUILT_IN:
+        return _built_in(name)
+    others = [*BUILT_IN, *(each.name for each in outside)]
+    hint = near(name, [*others, *FAULTS]) or f": there are {', '.join(others)}"
+    raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
+
+
+def _outside(entry: EntryPoint, *others: EntryPoint) -> Target:
+    if others:
+        owners = " and ".join(map(whose, (entry, *others)))
+        raise BadRequest(f"{owners} have one name: say {entry.value}, or the other's")
+    if entry.name in BUILT_IN or entry.name in FAULTS:
+        raise BadRequest(f"{whose(entry)} has the name of a built-in one: say {entry.value}, or uninstall the package")
+    try:
+        found = _as_target(entry.name, attribute(f"{entry.module}:{entry.attr}"))
+    except BadRequest as error:
+        raise BadRequest(f"{whose(entry)}: {error}") from error
+    return replace(found, origin={**extensions.package(entry), **found.origin})
+
+
+def _built_in(name: str) -> Target:
     if name == "aligned-packer":
         return packer(reference.pack_aligned, reference.unpack_aligned, name=name)
     return Target(name, getattr(reference, BUILT_IN[name]), _PROMISES.get(name, Promises()))
@@ -120,10 +152,7 @@ def _adapted(name: str, made: released.Made, promised: Mapping[str, object]) -> 
     return Target(name, made, promises(promised))
 
 
-def _target(text: str, module: ModuleType, path: str) -> Target:
-    found: object = module
-    for name in path.split("."):
-        found = _attribute(text, found, name)
+def _as_target(text: str, found: object) -> Target:
     if isinstance(found, Target):
         return found
     if not callable(found):

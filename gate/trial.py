@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from bucketproof import examples, extensions
 from bucketproof.known import Known, KnownFile, must_be_cells
 from bucketproof.properties import (
     PROFILES,
@@ -25,11 +26,17 @@ from bucketproof.properties import (
 )
 from bucketproof.report import explain
 from bucketproof.repro import scripted
-from bucketproof.request import BadRequest, near
+from bucketproof.request import BadRequest, near, parts_of
 from bucketproof.strategies import GROUPS, PROVENANCES
 
 RECORD = "bucketproof"
 """The key of a test's record among its user properties, which cross process boundaries."""
+
+
+def all_cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:
+    """All cells, and those of these groups, with what packages outside add. Raises `BadRequest` if one is broken."""
+    extensions.load()
+    return cells(groups)
 
 
 @dataclass
@@ -39,7 +46,7 @@ class Trial:
     target: Target
     profile: Profile
     seed: int = 0
-    cells: Sequence[Cell] = field(default_factory=cells)
+    cells: Sequence[Cell] = field(default_factory=all_cells)
     known: Mapping[str, Known] = field(default_factory=dict)
     """The cells that are let fail, by their ids."""
     spec: str = ""
@@ -114,7 +121,7 @@ def record(cell: Cell | None, target: Target, outcome: Outcome) -> dict[str, Any
 def without_verdict(reasons: Mapping[str, str], target: str) -> list[dict[str, Any]]:
     """Records of cells that nobody could judge, by their ids."""
     named = Target(target, without_verdict)
-    by_id = {cell.id: cell for cell in cells(GROUPS)}
+    by_id = {cell.id: cell for cell in all_cells(GROUPS)}
     return [
         record(by_id.get(id), named, Outcome(id, "error", by_id[id].level if id in by_id else "MUST", reason=reason))
         for id, reason in reasons.items()
@@ -128,6 +135,13 @@ def _place(cell: Cell | None) -> tuple[int, int, str]:
     return _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES), cell.id
 
 
+def in_order(ids: Iterable[str]) -> list[str]:
+    """Ids of cells as a verdict has them; those that nobody here knows are the last."""
+    places = {"smoke": _place(None), **{cell.id: _place(cell) for cell in all_cells(GROUPS)}}
+    last = len(PROPERTIES), 0, ""
+    return sorted(ids, key=lambda id: places.get(id, last))
+
+
 def _rank(name: str | None, register: Iterable[str]) -> int:
     return -1 if name is None else list(register).index(name)
 
@@ -136,6 +150,8 @@ def profile_named(name: str) -> Profile:
     """The profile of that name. Raises `BadRequest`."""
     if name not in PROFILES:
         raise BadRequest(f"no profile {name!r}{near(name, PROFILES)} There are {', '.join(PROFILES)}")
+    if not PROFILES[name].repeatable:
+        examples.use()
     return PROFILES[name]
 
 
@@ -144,21 +160,29 @@ def known_to_fail(path: str | None) -> dict[str, Known]:
     if path is None:
         return {}
     listed = KnownFile.read(path).entries()
-    must_be_cells(path, listed, [cell.id for cell in cells(GROUPS)])
+    must_be_cells(path, listed, [cell.id for cell in all_cells(GROUPS)])
     return listed
 
 
-def select(only: Iterable[str], groups: Iterable[str] = ()) -> tuple[Cell, ...]:
-    """The cells of the families, properties and cells named, or all of them, of these groups too.
+def select(only: Iterable[str], groups: Iterable[str] = (), shard: str | None = None) -> tuple[Cell, ...]:
+    """The cells of the families, properties and cells named, or all of them, of these groups too, or a part of these.
 
     Raises `BadRequest`.
     """
-    everything, wanted = cells(must_be_groups(groups)), set(only)
+    everything, wanted = all_cells(must_be_groups(groups)), set(only)
     known = [name for cell in everything for name in _names(cell)]
     for name in sorted(wanted.difference(known)):
         hint = _in_a_group(name) or f"{near(name, known)} See: bucketproof list properties"
         raise BadRequest(f"no property, family or cell {name!r}{hint}")
-    return tuple(cell for cell in everything if not wanted or wanted.intersection(_names(cell)))
+    chosen = [cell for cell in everything if not wanted or wanted.intersection(_names(cell))]
+    mine = _part(dict.fromkeys(cell.campaign for cell in chosen), shard)
+    return tuple(cell for cell in chosen if cell.campaign in mine)
+
+
+def _part(campaigns: Iterable[str], shard: str | None) -> set[str]:
+    """Every N-th campaign: cells of one campaign share their runs, and so stay together."""
+    number, of = parts_of(shard) if shard else (1, 1)
+    return set([*campaigns][number - 1 :: of])
 
 
 def must_be_groups(names: Iterable[str]) -> tuple[str, ...]:
@@ -172,7 +196,7 @@ def must_be_groups(names: Iterable[str]) -> tuple[str, ...]:
 
 def _in_a_group(name: str) -> str:
     """How to ask for a cell that is of a group, if it is."""
-    needed = next((cell.groups for cell in cells(GROUPS) if name in _names(cell)), None)
+    needed = next((cell.groups for cell in all_cells(GROUPS) if name in _names(cell)), None)
     return f" without --with {','.join(sorted(needed))}" if needed else ""
 
 
@@ -180,7 +204,7 @@ def _names(cell: Cell) -> tuple[str, str, str]:
     return cell.property.id.partition(".")[0], cell.property.id, cell.id
 
 
-def _refuse(case: Case, error: NotABucketer) -> None:
+def _refuse(case: Case, error: NotABucketer) -> NoReturn:
     if case.cell:
         pytest.skip("not judged: what the target returns is no iterable of buckets")
     pytest.fail(f"bucketproof: {error}", pytrace=False)

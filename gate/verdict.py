@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
+from bucketproof import extensions
 from bucketproof.diff import Baseline, Change
 from bucketproof.properties.outcome import Outcome, Status
 from bucketproof.request import BadRequest
@@ -40,6 +41,8 @@ class Verdict:
     """The groups that were judged beside the plain contract."""
     strict: bool = False
     """Whether a failing SHOULD counts, and a cell that is listed as known and passes."""
+    shard: str | None = None
+    """Which part of the cells it is about, as in `2/4`; None if it is about all that were asked for."""
     baseline: Baseline | None = None
     """What this is compared with, if it is: then only what got worse counts."""
 
@@ -160,4 +163,4 @@ def read(path: str) -> Verdict:
 def environment() -> dict[str, Any]:
     """What may bear on a verdict, found out without importing it."""
     versions = {name: version(name) for name in ("bucketproof", "torch", "hypothesis")}
-    return {"python": platform.python_version(), **versions, "platform": platform.platform()}
+    return {"python": platform.python_version(), **versions, **extensions.versions(), "platform": platform.platform()}

@@ -114,7 +114,7 @@ def _held(promises: Promises) -> Plans:
 
 def _recurring(promises: Promises) -> Plans:
     """Each weight comes again and again, where the memory of the one before was just let go of."""
-    drawn = plans(limits=_whole, provenances=_OWNED, iterables=_LAZY, min_items=1, max_items=2)
+    drawn = plans(limits=_whole, provenances=_of(Custody.OWNED), iterables=_LAZY, min_items=1, max_items=2)
     return drawn.map(lambda plan: replace(_repeated(plan, 4), consumer="drop"))
 
 
@@ -150,12 +150,14 @@ _TIED = ("fresh", "tied", "tied-object")
 
 
 def _of(*custodies: Custody) -> tuple[str, ...]:
+    """The provenances of these custodies. Asked for late, for packages outside add to them."""
     return tuple(id for id, each in PROVENANCES.items() if each.custody in custodies and not each.group)
 
 
-# What is sent comes to lie in other memory, also for those who share it with a bucket; and it is sent but once.
-_SENDABLE = tuple(id for id in _of(Custody.OWNED, Custody.LENT, Custody.PARTIAL) if PROVENANCES[id].home != "shared")
-_OWNED, _SHARED = _of(Custody.OWNED), _of(Custody.SHARED)
+def _sendable() -> tuple[str, ...]:
+    # What is sent comes to lie in other memory, also for those who share it with a bucket; and it is sent but once.
+    nobodys = _of(Custody.OWNED, Custody.LENT, Custody.PARTIAL)
+    return tuple(id for id in nobodys if PROVENANCES[id].home != "shared")
 
 
 def _ending(*ends: Ends, latest: int = 8, **options: Any) -> Callable[[Promises], Plans]:
@@ -211,6 +213,11 @@ def _alike(plan: Plan) -> Plan:
     return replace(plan, items=tuple(tied))
 
 
+def is_campaign(name: str) -> bool:
+    """Whether there is such a campaign: one of these, or a provenance, around which plans are drawn."""
+    return name in _BUILT or name in PROVENANCES
+
+
 GROUPED = {
     "ranks": "distributed",
     "shipped": "processes",
@@ -239,11 +246,11 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "large": _large(_LARGE_OWNED),
     "large-lent": _large(_LARGE_LENT),
     "lent-stream": _lent_stream,
-    "owned": _consumed("drop", provenances=_OWNED, iterables=_LAZY, min_items=2),
+    "owned": lambda promises: _consumed("drop", provenances=_of(Custody.OWNED), iterables=_LAZY, min_items=2)(promises),
     "dropped": _consumed("drop", iterables=_LAZY, min_items=3),
     "cleared": _consumed("clear"),
     "held": _held,
-    "shared": lambda promises: plans(provenances=_SHARED, min_items=1),
+    "shared": lambda promises: plans(provenances=_of(Custody.SHARED), min_items=1),
     "steady": lambda promises: plans(limits=_small, iterables=_LAZY, min_items=2),
     "producer-error": _ending("error", "exit", "late-error"),
     "early-close": _ending("close", latest=1, min_items=3),
@@ -251,7 +258,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
-    "shipped": _consumed("ship", provenances=_SENDABLE, min_items=1),
+    "shipped": lambda promises: _consumed("ship", provenances=_sendable(), min_items=1)(promises),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
     **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},
 }

@@ -7,10 +7,11 @@ the lists and the tests.
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bucketproof.properties.campaigns import GROUPED, NEEDED
+from bucketproof.properties.campaigns import GROUPED, NEEDED, is_campaign
 from bucketproof.properties.groups import SIZES
 from bucketproof.properties.outcome import Level
 from bucketproof.properties.promises import Promises
@@ -120,6 +121,7 @@ class Cell:
 
 
 PROPERTIES: dict[str, Property] = {}
+"""Every sentence of the contract, by its id, in the order of the matrix."""
 
 ANY_CUSTODY = tuple(Custody)
 
@@ -136,18 +138,32 @@ def contract(
 ) -> Callable[[Judge], Judge]:
     """Register a property. Its sentence is the first line of the function's docstring.
 
-    Without custodies and campaigns, it is judged on mixed plans.
+    Without custodies and campaigns, it is judged on mixed plans. Raises ValueError if the id is taken or none, if a
+    campaign is none, or if there is no docstring.
     """
     kinds = tuple(campaigns) if campaigns is not None else () if custodies else ("mixed",)
 
     def add(judge: Judge) -> Judge:
-        if id in PROPERTIES:
-            raise ValueError(f"property {id!r} is registered twice; give one of them another id")
         sentence = (judge.__doc__ or "").strip().split("\n")[0]
+        _check(id, sentence, kinds, judge)
         PROPERTIES[id] = Property(id, sentence, level, judge, tuple(custodies), kinds, hangs, needs or {}, group)
         return judge
 
     return add
+
+
+def _check(id: str, sentence: str, campaigns: Iterable[str], judge: Judge) -> None:
+    """Raise ValueError for what would go wrong later, and elsewhere."""
+    if not re.fullmatch(r"[\w-]+\.[\w-]+", id):
+        raise ValueError(f"property {id!r}: an id is a family, a dot and a name")
+    if not sentence:
+        raise ValueError(f"property {id!r} has no docstring; its first line is the sentence of the contract")
+    for campaign in campaigns:
+        if not is_campaign(campaign):
+            raise ValueError(f"property {id!r}: there is no campaign {campaign!r}")
+    if other := PROPERTIES.get(id):
+        places = f"{other.judge.__module__} and {judge.__module__}"
+        raise ValueError(f"property {id!r} is registered twice, in {places}; give one of them another id")
 
 
 def cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:

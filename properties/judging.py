@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+from unittest import SkipTest
 from unittest.mock import patch
 
 from hypothesis import Phase, given, settings
@@ -184,7 +185,8 @@ def _search(
             found = run, problems
             raise Broken
 
-    with suppress(Broken, Flaky):  # a target that fails only now and then has failed, too
+    # A target that fails only now and then has failed, too. Where nothing was kept, nothing is tried again.
+    with suppress(Broken, Flaky, SkipTest):
         explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
     return found
 
@@ -214,13 +216,16 @@ def explore(
     *phases: Phase,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
-    explore: Any = given(drawn_for(campaign, promises))(look)
+    # The seed before the settings: it takes the database away, for else it would not say all that is drawn.
+    explore: Any = hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(
+        given(drawn_for(campaign, promises))(look)
+    )
     examples = max(1, int(profile.examples * share_of(campaign)))
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
     with cheap_collections(), without_constants():
-        hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(explore)()
+        explore()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ Oversize = Literal["singleton", "split", "direct", "error"]
 FAMILIES = ("aliasing", "ownership", "values", "boundaries", "memory", "lifecycle", "packing", "device")
 """The families of properties."""
 
-_VALUES: dict[str, tuple[Any, ...]] = {
+VALUES: dict[str, tuple[Any, ...]] = {
     "retention": ("on-arrival", "at-flush", "producer-owns"),
     "copies": ("when-needed", "always"),
     "bound": ("hard", "strict", "soft"),
@@ -28,6 +28,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "dtype": ("kept", *DTYPES),
     "layout": ("dense", "contiguous"),
 }
+"""The values of the promises that have a few of them."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class Promises:
     bad_limit: Literal["refused"] | None = "refused"
     """Whether a limit that is zero, negative or no number is refused."""
     order: Literal["kept"] | None = "kept"
+    """Whether items arrive in the stream's order, within and across buckets."""
     duplicates: Literal["kept", "error"] | None = "kept"
     """Whether two hand-overs of one name both arrive, or are refused."""
     dtype: str | None = "kept"
     """Or the name of the dtype that everything is cast to."""
     layout: Literal["dense", "contiguous"] | None = "dense"
+    """Whether what is yielded is without gaps, or contiguous too."""
     lookahead: int | None = 1
     """How many items beyond a bucket may be pulled before it is yielded."""
     atomic_groups: tuple[tuple[str, ...], ...] = ()
@@ -64,7 +67,7 @@ class Promises:
     """The families of properties that it answers for, if it is but a part of a bucketer; none for all."""
 
     def __post_init__(self) -> None:
-        for name, values in _VALUES.items():
+        for name, values in VALUES.items():
             value = getattr(self, name)
             if value is not None and value not in values:
                 raise ValueError(f"promise {name}={value!r} is none of {', '.join(map(repr, values))}, or None")

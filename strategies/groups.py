@@ -21,6 +21,7 @@ class Group:
 
 
 GROUPS: dict[str, Group] = {}
+"""Every group, by its id."""
 
 
 def group(id: str) -> Callable[[Callable[[], str]], Callable[[], str]]:

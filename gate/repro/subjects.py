@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from bucketproof import extensions
 from bucketproof.adapters import sender
 from bucketproof.properties import Target
 from bucketproof.properties.payload import entries_of
@@ -71,7 +72,8 @@ def _lines(target: Target, spec: str) -> Iterator[str]:
         yield ""
         yield f"return released.load({quoted(spec)}).call"
     else:
-        yield f"return load({quoted(spec)})"
+        outside = {each.name: each.value for each in extensions.targets()}
+        yield f"return load({quoted(outside.get(spec, spec))})"
 
 
 def _is_packer(target: Target, spec: str) -> bool:

@@ -7,6 +7,7 @@ tensor of that shape and dtype. Registering it puts it into the matrix, the list
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -75,7 +76,9 @@ class Provenance:
 
 
 PROVENANCES: dict[str, Provenance] = {}
+"""Every provenance, by its id, in the order of the matrix."""
 LAYOUTS: dict[str, Layout] = {}
+"""Every layout of the memory that a provenance starts from, by its id, the simplest first."""
 OPS: dict[str, Build] = {}
 """The operations that chains are made of."""
 FIRST_OPS: dict[str, Build] = {}
@@ -86,9 +89,14 @@ COVERING_OPS: set[str] = set()
 
 
 def register(provenance: Provenance) -> None:
-    """Add a provenance. An id that is taken is an error."""
-    if provenance.id in PROVENANCES:
-        raise ValueError(f"provenance {provenance.id!r} is registered twice; give one of them another id")
+    """Add a provenance. Raises ValueError if its id is taken or none, or its function has no docstring."""
+    if not re.fullmatch(r"[\w-]+", provenance.id):
+        raise ValueError(f"provenance {provenance.id!r}: an id is made of letters, digits, '-' and '_'")
+    if not provenance.sentence:
+        raise ValueError(f"provenance {provenance.id!r} has no docstring; say in one line how the tensor comes to be")
+    if other := PROVENANCES.get(provenance.id):
+        places = f"{other.build.__module__} and {provenance.build.__module__}"
+        raise ValueError(f"provenance {provenance.id!r} is registered twice, in {places}; give one of them another id")
     PROVENANCES[provenance.id] = provenance
 
 
