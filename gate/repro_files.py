@@ -48,15 +48,17 @@ def _scripts(verdict: Verdict) -> dict[str, str]:
 def folders(path: str | None) -> Iterator[Callable[[Iterable[tuple[str, Verdict]]], str]]:
     """A function that writes the scripts of several verdicts, each by its name into a folder of its own."""
     with folder(path):
+        yield lambda named: _write_all(named, Path(path)) if path else ""
 
-        def put(named: Iterable[tuple[str, Verdict]]) -> str:
-            told = []
-            for name, verdict in named if path else ():
-                with folder(str(Path(path or "", re.sub(r"[^A-Za-z0-9._@-]+", "-", name)))) as write:
-                    told.append(write(verdict))
-            return "".join(told)
 
-        yield put
+def _write_all(named: Iterable[tuple[str, Verdict]], into: Path) -> str:
+    count = 0
+    for name, verdict in named:
+        if scripts := _scripts(verdict):
+            with folder(str(into / re.sub(r"[^A-Za-z0-9._@-]+", "-", name))) as write:
+                write(verdict)
+            count += len(scripts)
+    return f"{into} has {count} {'script' if count == 1 else 'scripts'}, in a folder for each target.\n"
 
 
 def _write(verdict: Verdict, into: Path) -> str:

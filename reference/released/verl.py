@@ -127,7 +127,8 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     "verl",
     which="sender",
     source=_SENDER,
-    releases=_since("0.7.1", "0.8.0", "0.9.0", "0.9.1"),
+    # 0.7.1 acknowledges a bucket before it is loaded, relying on a copy to the device, which on a CPU is none
+    releases=_since("0.8.0", "0.9.0", "0.9.1"),
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
         "scope": Said(
