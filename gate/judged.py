@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bucketproof.layout import parts
 from bucketproof.properties import Cell, NotABucketer, Outcome, judge
 from bucketproof.request import BadRequest
 from bucketproof.targets import resolve
@@ -42,10 +43,10 @@ def _outcomes(trial: Trial) -> Iterator[tuple[Cell | None, Outcome]]:
     causes: Counter[str] = Counter()
     for cell in trial.cells:
         outcome = _at_first(trial, cell)
-        cause = _cause(cell, outcome)
-        if outcome.failure and cause not in told and causes[cell.property.id] < _CAUSES:
+        seen = cause(outcome)
+        if outcome.failure and seen not in told and causes[cell.property.id] < _CAUSES:
             outcome = trial.judge(cell)
-            told |= {cause, _cause(cell, outcome)}
+            told |= {seen, cause(outcome)}
             causes[cell.property.id] += 1
         yield cell, outcome
 
@@ -57,9 +58,10 @@ def _at_first(trial: Trial, cell: Cell) -> Outcome:
     return judge(cell, trial.target, trial.profile, trial.seed, False)
 
 
-def _cause(cell: Cell, outcome: Outcome) -> str:
+def cause(outcome: Outcome) -> str:
+    """What has gone wrong with which property, without what is particular to the plan."""
     what = outcome.failure.what if outcome.failure else ""
-    return f"{cell.property.id} {_PARTICULAR.sub('', what)}"
+    return f"{parts(outcome.cell)[0]} {_PARTICULAR.sub('', what)}"
 
 
 def main(arguments: Sequence[str]) -> int:

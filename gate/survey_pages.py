@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bucketproof.html import head
+from bucketproof.judged import cause
 from bucketproof.lists import table
 from bucketproof.markdown import code
 from bucketproof.markup import Markup, block, cut, tag
@@ -101,10 +102,18 @@ def _target(entry: Entry) -> Iterator[str]:
     yield f"**{'Broken' if found else 'All that is promised holds'}**{':' if found else '.'}\n"
     for name, cells in found.items():
         yield from _property(name, cells, sum(each.cell.partition("[")[0] == name for each in entry.verdict.cells))
-        if name in shown:
-            yield f"    - Raises: {code(shown[name])}"
     if found:
         yield ""
+    yield from _lines({name: shown[name] for name in found if name in shown})
+
+
+def _lines(shown: Mapping[str, str]) -> Iterator[str]:
+    """The lines that show what goes wrong, each with the properties that it shows it of."""
+    if shown:
+        yield "In a line, which raises for as long as it goes wrong:\n"
+        for line in dict.fromkeys(shown.values()):
+            names = ", ".join(code(name) for name in shown if shown[name] == line)
+            yield f"- {names}:\n\n  ```python\n  {line}\n  ```\n"
 
 
 def _wheel(entry: Entry) -> str:
@@ -130,8 +139,9 @@ def _property(name: str, cells: Sequence[Outcome], total: int) -> Iterator[str]:
 
 
 def _told(cells: Sequence[Outcome]) -> Sequence[Outcome]:
-    """The cells that are told of: those that have a script, and in any case one."""
-    return [cell for cell in cells if cell.failure and cell.failure.script] or cells[:1]
+    """The cells that are told of: those that have a script, one for each cause, and in any case one."""
+    scripted = [cell for cell in cells if cell.failure and cell.failure.script]
+    return [*{cause(cell): cell for cell in reversed(scripted)}.values()][::-1] or cells[:1]
 
 
 def _failure(cell: Outcome) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 import bucketproof.targets
 from bucketproof import reference
-from bucketproof.properties import Target
+from bucketproof.properties import Promises, Target
 from bucketproof.reference import released
 from bucketproof.request import BadRequest
 from bucketproof.targets import BUILT_IN, describe, resolve
@@ -155,7 +155,7 @@ def test_a_file_that_failed_leaves_no_module_behind(here: Path) -> None:
 
 
 def test_a_release_brings_the_facts_of_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = released.Released("p@1", iter, "p", "1", "abc", "p/f.py", {}, "why")
+    found = released.Released("p@1", iter, "p", "1", "abc", "p/f.py", {"bound": "soft"}, {"bound": "so it says"}, "why")
     monkeypatch.setattr(bucketproof.targets.released, "load", lambda spec: found)
 
     target = resolve("p@1")
@@ -163,6 +163,7 @@ def test_a_release_brings_the_facts_of_its_wheel(monkeypatch: pytest.MonkeyPatch
     assert target.call is iter
     assert target.origin == {"project": "p", "version": "1", "sha256": "abc", "source": "p/f.py"}
     assert target.name == "p@1"
+    assert target.promises == Promises(bound="soft")
 
 
 def test_a_release_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
