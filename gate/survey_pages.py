@@ -113,7 +113,7 @@ def _lines(shown: Mapping[str, str]) -> Iterator[str]:
         yield "In a line, which raises for as long as it goes wrong:\n"
         for line in dict.fromkeys(shown.values()):
             names = ", ".join(code(name) for name in shown if shown[name] == line)
-            yield f"- {names}:\n\n  ```python\n  {line}\n  ```\n"
+            yield f"- {names}:\n\n  ```text\n  {line}\n  ```\n"
 
 
 def _wheel(entry: Entry) -> str:
