@@ -39,8 +39,8 @@ def _since(*versions: str) -> dict[str, str]:
     "verl",
     source=_BUCKETER,
     releases=_RELEASES,
-    why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields; all releases are "
-    "judged by one set of promises, to be compared, though 0.7.0 has not said that it would copy anything",
+    why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields; all releases "
+    "are judged by one set of promises, to be compared, though 0.7.0 has not said that it would copy anything",
 )
 def get_named_tensor_buckets(wheel: Wheel) -> Bucketer:
     supplies: dict[str, dict[str, object]] = {"verl.utils.device": {"get_device_name": _no_device_name}}
