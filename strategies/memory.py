@@ -361,6 +361,7 @@ def _segment(nbytes: int) -> torch.Tensor:
     segment = _Segment(create=True, size=nbytes)
     segment.unlink()
     # `np.frombuffer` keeps the segment's memory from being unmapped; `torch.frombuffer` and `np.ndarray` do not.
+    assert segment.buf is not None  # until it is closed
     return torch.from_numpy(np.frombuffer(segment.buf, np.uint8, nbytes))
 
 
