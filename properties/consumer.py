@@ -12,7 +12,7 @@ import gc
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,11 +63,11 @@ class Consumer:
 
     # What the producer tells.
 
-    @contextmanager
-    def _producer_at_work(self) -> Iterator[None]:
-        with self.ledger.suspended():
-            self._look_for_stale("the producer was advanced")
-            yield
+    def _producer_at_work(self) -> AbstractContextManager[None]:
+        if self._dropped:
+            with self.ledger.suspended():
+                self._look_for_stale("the producer was advanced")
+        return self.ledger.suspended()
 
     def _produced(self, index: int, tensor: torch.Tensor) -> None:
         item = self.run.plan.items[index]

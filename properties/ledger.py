@@ -7,8 +7,9 @@ numpy for instance, it does not see. It is suspended while control is in the pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,20 +69,15 @@ class Ledger(TorchDispatchMode):
         """Not to import torch's compiler, which takes seconds, only so that it skips what nobody compiles."""
         return False
 
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspended(self) -> AbstractContextManager[None]:
         """While the producer works. Its operators pay nothing."""
-        if _get_current_dispatch_mode() is not self:  # a target that pulls from another thread, for one
-            yield
-            return
-        self.__exit__(None, None, None)
-        try:
-            yield
-        finally:
-            self.__enter__()
+        # Another one is current to a target that pulls from another thread, for one.
+        return _Suspended(self) if _get_current_dispatch_mode() is self else nullcontext()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if _only_views(func):
+            return result
         read = {storage._cdata for storage in _storages((*args, *(kwargs or {}).values()))}
         for storage in _storages((result,)):
             if read != {storage._cdata}:  # else it is a view
@@ -110,6 +106,24 @@ class Ledger(TorchDispatchMode):
 
     def _is_own(self, storage_id: int) -> bool:
         return storage_id in self._own and not self._own[storage_id][0].expired()
+
+
+class _Suspended(AbstractContextManager[None]):
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> None:
+        self._ledger.__exit__(None, None, None)
+
+    def __exit__(self, *raised: object) -> None:
+        self._ledger.__enter__()
+
+
+@cache
+def _only_views(func: Any) -> bool:
+    """Whether an operator says of itself that it does nothing but show what it is given."""
+    returned = [each.alias_info for each in func._schema.returns]
+    return bool(returned) and all(alias is not None and not alias.is_write for alias in returned)
 
 
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:

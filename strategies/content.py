@@ -8,8 +8,7 @@ Nothing here is random: the same seed gives the same bytes on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -65,8 +64,8 @@ def pattern(nbytes: int, seed: int) -> torch.Tensor:
 def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
     """Fill `raw` (uint8, one dimension) with content that is legal for elements of `dtype`."""
     nbytes = raw.numel()
-    with _unseen(raw) as ink:
-        ink.copy_((_once_made if nbytes <= _SMALL else _legal)(nbytes, dtype, seed))
+    made = (_once_made if nbytes <= _SMALL else _legal)(nbytes, dtype, seed)
+    _unseen(raw, lambda ink: ink.copy_(made))
 
 
 def _legal(nbytes: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -96,22 +95,19 @@ def _with_edges(bits: torch.Tensor, part: str) -> torch.Tensor:
 def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:
     """Make floating-point content finite, for views that compute when they are read and may change a NaN."""
     part = dtype.to_real() if dtype.is_complex else dtype
-    with _unseen(raw) as ink:
-        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
-        ink.view(twin(part)).bitwise_and_(_FINITE[name_of(part)])
+    # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
+    _unseen(raw, lambda ink: ink.view(twin(part)).bitwise_and_(_FINITE[name_of(part)]))
 
 
 def poison(raw: torch.Tensor) -> None:
     """Overwrite all of `raw` (uint8) with a byte that no content contains."""
-    with _unseen(raw) as ink:
-        ink.fill_(POISON)
+    _unseen(raw, lambda ink: ink.fill_(POISON))
 
 
-@contextmanager
-def _unseen(raw: torch.Tensor) -> Iterator[torch.Tensor]:
-    """To write to `raw` as a collective does, past autograd, which would forbid to read old views of it."""
+def _unseen(raw: torch.Tensor, write: Callable[[torch.Tensor], object]) -> None:
+    """Write to `raw` as a collective does, past autograd, which would forbid to read old views of it."""
     if torch.is_inference_mode_enabled() == raw.is_inference():
-        yield raw.data
+        write(raw.data)
         return
     with torch.inference_mode(raw.is_inference()):
-        yield raw.data
+        write(raw.data)

@@ -105,8 +105,12 @@ def _item(
     shape = _smaller(weight.shape, factor)
     for pattern, provenance, ops in rules:
         if pattern.search(weight.name) and PROVENANCES[provenance].domain.admits(shape, weight.dtype):
-            return Item(weight.name, provenance, weight.dtype, shape, ops=ops, seed=number)
-    return Item(weight.name, "fresh", weight.dtype, shape, seed=number)
+            return Item(weight.name, provenance, weight.dtype, shape, ops=ops, seed=number % _SEEDS)
+    return Item(weight.name, "fresh", weight.dtype, shape, seed=number % _SEEDS)
+
+
+_SEEDS = 128
+"""Contents that take turns, so that they are made once: no two weights have the same that stand near each other."""
 
 
 def _smaller(shape: Shape, factor: int) -> Shape:
