@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from bucketproof.properties import PROPERTIES, Run, Target, execute
+from bucketproof.properties import PROPERTIES, Run, Target, execute, limits
 from bucketproof.properties.judging import cheap_collections
 from bucketproof.properties.models import FACTOR, MODELS_ON_META
 from bucketproof.reference import get_named_tensor_buckets_sync
@@ -120,6 +120,7 @@ def rows() -> Iterator[str]:
 
 
 def main() -> None:
+    limits.SECONDS = 600.0  # what is traced takes long, and does not hang
     execute(REFERENCE, plan_of(100, "split", "cpu"))  # what is loaded the first time
     print(f"{len(os.sched_getaffinity(0))} cores; a million additions in Python take {1e3 * additions():.0f} ms\n")
     for line in rows():
