@@ -77,7 +77,7 @@ def _told(partition: Partition, other: Partition) -> str:
         return str(partition)
     for number, members in enumerate(partition):
         if members not in other[number : number + 1]:
-            return f"bucket {number} of {len(members)} items, from {members[0]} to {members[-1]}"
+            return f"{members[0]} to {members[-1]} in bucket {number}" if members else f"none in bucket {number}"
     return f"{len(partition)} buckets"
 
 

@@ -221,8 +221,7 @@ def test_a_failure_that_takes_thousands_of_items_is_told_in_a_page() -> None:
     failure = judge(cell, target, PROFILES["smoke"], 0, shrink=False).failure
     assert failure is not None
     assert failure.what == (
-        "items were put together as bucket 0 of 1024 items, from 0 to 1023; "
-        "first-fit in stream order gives bucket 0 of 2000 items, from 0 to 1999"
+        "its buckets hold items 0 to 1023 in bucket 0; first-fit in stream order gives 0 to 1999 in bucket 0"
     )
     assert "items=weights('jamba', 0, 2000, exporter='unfused', factor=512)," in failure.plan
     assert failure.items[-1] == "… 1900 more items"
