@@ -37,6 +37,8 @@ ELSEWHERE = ("CONTRIBUTING.md", "docs/extending.md")
 """Pages whose commands need what they show: see `test_contributing.py` and `test_extensions.py`."""
 NOT_RUN = {
     "python3 -m venv": "it installs: `.ci/run` does the same, with the same pin",
+    "pip install": "it installs: the `dev` extra has the same packages",
+    "bucketproof survey": "it needs a package index, and minutes: `test_survey.py` runs it on wheels of its own",
     "bucketproof check verl@": "it needs a package index: `.ci/run` judges that release",
     "python tests/benchmarks/": "it measures for minutes",
 }
