@@ -238,7 +238,7 @@ def test_a_long_failure_that_is_about_an_item_tells_what_became_of_it() -> None:
 
     from bucketproof.properties.story import steps
 
-    told = steps(execute(Target("keeps-all", keeps_all), Plan(items, 40)), 700)
+    told = steps(execute(Target("keeps-all", keeps_all), Plan(items, 40)), 700, "its bits were others")
     assert [step.text for step in told if step.wrong and "w700" in step.text]
     assert any(step.text.startswith("produced 'w700'") for step in told)
     assert len(told) < 400

@@ -189,7 +189,9 @@ def first_of(provenance: str, layout: str = "contiguous") -> Item:
     raise AssertionError(provenance)
 
 
-BUILT = [first_of(id) for id, each in PROVENANCES.items() if each.group != "distributed"] + [
+UNWRITTEN = ("numpy-memmap", "shared-memory-segment")
+"""Memory that torch does not make."""
+BUILT = [first_of(id) for id, each in PROVENANCES.items() if each.group != "distributed" and id not in UNWRITTEN] + [
     first_of("detach", layout) for layout in LAYOUTS if layout != "contiguous"
 ]
 
@@ -213,6 +215,12 @@ def test_a_script_builds_the_weights_that_the_plan_says(item: Item) -> None:
     found = [(n, t.dtype, tuple(t.shape), t.stride(), bits(t)) for n, t in script["weights"]()]
     assert found == expected
     assert run(written(plan, Attempt("overwritten")), get_named_tensor_buckets_sync) == 0
+
+
+@pytest.mark.parametrize("provenance", UNWRITTEN)
+def test_memory_that_torch_does_not_make_has_no_script(provenance: str) -> None:
+    with pytest.raises(Unwritable, match=f"a script has no memory as that of {provenance} is"):
+        written(Plan((first_of(provenance),), 1 << 20), Attempt("arrived"))
 
 
 def _stream(plan: Plan) -> Iterator[tuple[str, torch.Tensor]]:
@@ -482,9 +490,9 @@ def test_what_a_definition_refers_to_is_found() -> None:
 
 
 def test_two_things_of_one_name_are_refused() -> None:
-    mine, facts = "def bits(tensor): ...", Place("bucketproof.properties.evidence", "facts")
-    linker = Linker({"user": "def user():\n    return bits, facts", "bits": mine, "facts": facts})
-    with pytest.raises(Unwritable, match="there are two things called bits"):
+    mine, facts = "def is_shared(tensor): ...", Place("bucketproof.properties.evidence", "facts")
+    linker = Linker({"user": "def user():\n    return _span, facts", "_span": mine, "facts": facts})
+    with pytest.raises(Unwritable, match="there are two things called _span"):
         linker.link(["user"])
     with pytest.raises(Unwritable, match="nothing is called mystery"):
         Linker({"user": "def user():\n    return mystery"}).link(["user"])

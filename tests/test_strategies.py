@@ -119,9 +119,17 @@ def test_each_layout_is_reached(layout):
     find_any_item(lambda item: item.layout == layout)
 
 
-@pytest.mark.parametrize("provenance", PROVENANCES)
+@pytest.mark.parametrize("provenance", [id for id, each in PROVENANCES.items() if not each.group])
 def test_each_provenance_is_reached(provenance):
     find_any_item(lambda item: item.provenance == provenance)
+
+
+@pytest.mark.parametrize("provenance", [id for id, each in PROVENANCES.items() if each.group])
+def test_a_provenance_of_a_group_is_reached_where_it_is_asked_for(provenance):
+    drawn = drawn_from(plans(provenances=[provenance], min_items=1), 5, 0)
+
+    assert {item.provenance for plan in drawn for item in plan.items} == {provenance}
+    assert not any(item.provenance == provenance for plan in survey() for item in plan.items)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,8 @@ class _Body:
         if provenance.custody is Custody.LENT:
             if not turn.nbytes and turn.lent is None:
                 raise Unwritable(f"{item.provenance} takes no memory of its lender")
+            if provenance.home not in _HOMES:
+                raise Unwritable(f"a script has no memory as that of {item.provenance} is")
             arguments = [seed if turn.lent is None else str(turn.lent), f"nbytes={turn.nbytes}", *arguments]
             memory = f"{_HOMES[provenance.home]}({', '.join(arguments)})"
         else:

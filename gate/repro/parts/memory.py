@@ -88,6 +88,9 @@ class Lent:
         self.write(raw, dtype, self.seed)
         return raw.view(dtype).view(shape)
 
+    def fresh(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return Memory(self.seed, self.write).fresh(shape, dtype)
+
 
 class Between(Lent):
     """The same, in memory that another process has: the lender maps it on its own, and nobody else here holds it."""
