@@ -22,6 +22,8 @@ class Wire:
 
         self.ended: type[Exception] = zmq.ContextTerminated
         self.context = zmq.Context()
+        # Whoever connects may be first. To try again after 100 ms would be most of what a sync takes.
+        self.context.setsockopt(zmq.RECONNECT_IVL, 1)
         self._folder = tempfile.mkdtemp(prefix="bucketproof-")
         self.address = f"ipc://{self._folder}/socket"
 
