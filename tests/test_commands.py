@@ -62,14 +62,15 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("mine", "module", "weight_sync"):
             (here / folder / f"{name}.py").write_text(MINE)
     assert main(["check", *QUICK, "--json", str(here / "verdict.json")]) == 0
-    for name in ("main", "mine", "one", "two"):
-        (here / f"{name}.json").write_text((here / "verdict.json").read_text())
     (here / "known.toml").write_text("")
     return here
 
 
 @pytest.fixture
 def at_the_desk(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # Anew for each command, for some of them write such files, too.
+    for name in ("main", "mine", "one", "two"):
+        (desk / f"{name}.json").write_text((desk / "verdict.json").read_text())
     monkeypatch.chdir(desk)
     monkeypatch.setattr(sys, "path", [str(desk), *sys.path])
     yield desk
