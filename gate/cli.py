@@ -78,15 +78,25 @@ def _check(options: argparse.Namespace) -> int:
         verdict = replace(found, strict=options.strict, baseline=baseline)
         if listed and options.accept:
             verdict = _accepted(verdict, listed, rewrite)
-        # First of all: a disk that is full is no reason not to tell it.
-        _print(render(verdict, _style(sys.stdout)))
-        write(verdict.to_json())
-        publish(verdict)
-        _print(put(verdict) or hint(verdict))
+        _tell(verdict, write, publish, put)
     summarise(verdict)
     if stopped:
         raise stopped
     return verdict.exit_code
+
+
+def _tell(
+    verdict: Verdict,
+    write: Callable[[str], None],
+    publish: Callable[[Verdict], None],
+    put: Callable[[Verdict], str],
+) -> None:
+    """Print a verdict, and write it, its reports and its scripts."""
+    # First of all: a disk that is full is no reason not to tell it.
+    _print(render(verdict, _style(sys.stdout)))
+    write(verdict.to_json())
+    publish(verdict)
+    _print(put(verdict) or hint(verdict))
 
 
 def _judged(request: Request) -> tuple[Verdict, Interrupted | None]:
@@ -115,10 +125,7 @@ def _merge(options: argparse.Namespace) -> int:
         folder(options.repro) as put,
     ):
         verdict = merged(options.verdicts)
-        _print(render(verdict, _style(sys.stdout)))
-        write(verdict.to_json())
-        publish(verdict)
-        _print(put(verdict) or hint(verdict))
+        _tell(verdict, write, publish, put)
     summarise(verdict)
     return verdict.exit_code
 

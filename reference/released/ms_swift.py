@@ -12,7 +12,7 @@ from bucketproof.reference.released.loading import excerpt, needed, whole
 from bucketproof.reference.released.registry import Bucketer, Packer, Said, Sender, adapter
 from bucketproof.reference.released.sglang import flattened
 from bucketproof.reference.released.wheels import Wheel
-from bucketproof.reference.released.wire import Wire, serve
+from bucketproof.reference.released.wire import THROUGH_A_BUFFER, Wire, serve
 
 _UTILS = "swift/rlhf_trainers/utils.py"
 _SENDER = "swift/ray/megatron/rollout/weight_transfer.py"
@@ -68,13 +68,7 @@ def flattened_tensor_bucket(wheel: Wheel) -> Packer:
     releases=_RELEASES,
     why="ms-swift's Megatron workers send their weights to vLLM's process through this sender",
     promises={
-        "scope": Said(
-            ("values", "boundaries", "lifecycle"),
-            "its buffer, its socket and the receiver's process are memory that is not seen from here",
-        ),
-        "copies": Said("always", "each weight is copied into the buffer that sender and receiver share"),
-        "lookahead": Said(None, "the sender gives nothing back before it has sent everything"),
-        "duplicates": Said(None, "a bucket's metadata is a dict by name, and a model has no name twice"),
+        **THROUGH_A_BUFFER,
         "oversize": Said("error", "a weight larger than the buffer is a RuntimeError"),
         "bad_limit": Said(None, "a size in MiB; nothing is said of those that are none"),
     },

@@ -15,7 +15,7 @@ import torch
 from bucketproof.reference.released.loading import excerpt, member_of, whole
 from bucketproof.reference.released.registry import Bucketer, Said, Sender, adapter
 from bucketproof.reference.released.wheels import Unavailable, Wheel
-from bucketproof.reference.released.wire import Wire, serve
+from bucketproof.reference.released.wire import THROUGH_A_BUFFER, Wire, serve
 
 _BUCKETER = "verl/workers/rollout/sglang_rollout/utils.py"
 _HELPER = "verl/workers/rollout/utils.py"
@@ -132,13 +132,7 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     releases=_since("0.8.0", "0.9.0", "0.9.1"),
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
-        "scope": Said(
-            ("values", "boundaries", "lifecycle"),
-            "its buffer, its socket and the receiver's process are memory that is not seen from here",
-        ),
-        "copies": Said("always", "each weight is copied into the buffer that sender and receiver share"),
-        "lookahead": Said(None, "the sender gives nothing back before it has sent everything"),
-        "duplicates": Said(None, "a bucket's metadata is a dict by name, and a model has no name twice"),
+        **THROUGH_A_BUFFER,
         "bound": Said(None, "a bucket is what fits the buffer, with the gaps that align it"),
         "oversize": Said("error", "through shared memory, a weight larger than the buffer is an AssertionError"),
         "bad_limit": Said(None, "a size in MiB; nothing is said of those that are none"),

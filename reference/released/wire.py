@@ -9,6 +9,18 @@ from types import TracebackType
 from typing import Any
 
 from bucketproof.reference.released.loading import needed
+from bucketproof.reference.released.registry import Said
+
+THROUGH_A_BUFFER = {
+    "scope": Said(
+        ("values", "boundaries", "lifecycle"),
+        "its buffer, its socket and the receiver's process are memory that is not seen from here",
+    ),
+    "copies": Said("always", "each weight is copied into the buffer that sender and receiver share"),
+    "lookahead": Said(None, "the sender gives nothing back before it has sent everything"),
+    "duplicates": Said(None, "a bucket's metadata is a dict by name, and a model has no name twice"),
+}
+"""What is promised by senders that fill a buffer which their receiver shares, and tell it by a socket what is there."""
 
 _LARGEST = 1 << 26
 """Bytes of a buffer. A larger one holds no more of the streams that are judged, and would only be emptier."""
