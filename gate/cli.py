@@ -170,22 +170,31 @@ def _seed(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     # Only now, for it imports torch.
-    from bucketproof.kills import HEADS, Matrix, markdown, row
+    from bucketproof.kills import HEADS, Kill, Matrix, markdown, row
     from bucketproof.reference.faults import FAULTS
     from bucketproof.zoo import visit
 
     names, seed = options.fault or list(FAULTS), _seed(options)
     started, progress = time.perf_counter(), Progress("faults", "not caught")
     with destination(options.json) as write, destination(options.markdown) as publish:
-        kills = []
-        for kill in visit(names, options.profile, seed, options.workers):
-            kills.append(kill)
-            progress.show(len(kills), len(names), sum(each.status != "caught" for each in kills))
+        kills: list[Kill] = []
+        stopped = None
+        try:
+            for kill in visit(names, options.profile, seed, options.workers):
+                kills.append(kill)
+                progress.show(len(kills), len(names), sum(each.status != "caught" for each in kills))
+        except (KeyboardInterrupt, NoVerdict) as error:
+            stopped = error
         progress.clear()
-        matrix = Matrix(options.profile, seed, round(time.perf_counter() - started, 1), tuple(kills))
+        if stopped and not kills:
+            raise stopped
+        # What was judged before is told, whatever has come in between.
+        matrix = Matrix(options.profile, seed, time.perf_counter() - started, tuple(kills), len(names))
         write(matrix.to_json())
         publish(markdown(matrix))
     _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n")
+    if stopped:
+        raise type(stopped)(f"{str(stopped) or 'interrupted'}, {matrix.missing} of {len(names)} faults were not judged")
     return matrix.exit_code
 
 

@@ -80,16 +80,23 @@ class Matrix:
     seed: int
     seconds: float
     kills: tuple[Kill, ...]
+    asked: int
+    """How many faults were to be judged: more than the kills, if the run was broken off."""
+
+    @property
+    def missing(self) -> int:
+        """How many were not judged."""
+        return self.asked - len(self.kills)
 
     @property
     def exit_code(self) -> int:
-        """0 if every fault was caught by its own property, else 1."""
+        """0 if every fault that was judged was caught by its own property, else 1."""
         return int(any(kill.status != "caught" for kill in self.kills))
 
     def to_json(self) -> str:
         """The matrix as JSON text."""
         kills = [{**asdict(kill), "status": kill.status} for kill in self.kills]
-        facts = {"profile": self.profile, "seed": self.seed, "seconds": round(self.seconds, 1)}
+        facts = {"profile": self.profile, "seed": self.seed, "seconds": round(self.seconds, 1), "missing": self.missing}
         return json.dumps({"schema": SCHEMA, **facts, "environment": environment(), "faults": kills}, indent=2) + "\n"
 
     def summary(self) -> str:
@@ -97,8 +104,9 @@ class Matrix:
         counts: Counter[str] = Counter(kill.status for kill in self.kills)
         alone = sum(kill.status == "caught" and not kill.others for kill in self.kills)
         found = ", ".join(f"{counts[status]} {status}" for status in ("caught", "misattributed", "missed"))
+        judged = f"{len(self.kills)} of {self.asked}" if self.missing else str(self.asked)
         return (
-            f"{len(self.kills)} faults: {found}; {alone} by one property only; "
+            f"{judged} faults: {found}; {alone} by one property only; "
             f"profile {self.profile}, seed {self.seed}, {self.seconds:.0f} s"
         )
 

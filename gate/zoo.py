@@ -6,6 +6,7 @@ A fault is *caught* if the property that must catch it does, *misattributed* if 
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -82,3 +83,5 @@ def _spread(judged: partial[Kill], names: Sequence[str], workers: int) -> Iterat
 
 def _impatient() -> None:
     limits.SECONDS = _PATIENCE
+    # Whoever is at the keyboard interrupts the whole group, of which the process that tells the matrix is one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from bucketproof.kills import Catch, Kill, Matrix, markdown, row
 from bucketproof.reference import get_named_tensor_buckets_sync as sound
 from bucketproof.reference.faults import FAULTS
 from bucketproof.reference.faults.registry import Fault, fault
+from bucketproof.request import NoVerdict
 from bucketproof.zoo import kill
 
 LATE = FAULTS["copies-at-flush"]
@@ -79,6 +81,28 @@ def test_the_command_writes_the_matrix_and_the_page(tmp_path, capsys) -> None:
     assert "| `lets-nan-pass`: Refuses what is zero or less, which a NaN is not. |" in page.read_text()
 
 
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted, 1 of 2 faults were not judged"),
+        (NoVerdict("the process of a fault died"), 3, "the process of a fault died, 1 of 2 faults were not judged"),
+    ],
+)
+def test_what_was_judged_before_a_run_was_broken_off_is_told(stop, code, said, tmp_path, capsys, monkeypatch) -> None:
+    def visit(names: list[str], *_: object) -> Iterator[Kill]:
+        yield Kill.of(FAULTS[names[0]], [Catch(f"{FAULTS[names[0]].property}[slice]", 3, 0.1)], 1.0)
+        raise stop
+
+    monkeypatch.setattr("bucketproof.zoo.visit", visit)
+    data = tmp_path / "zoo.json"
+    assert main(["zoo", "takes-eight-items", "lets-nan-pass", "--json", str(data)]) == code
+    told = capsys.readouterr()
+    assert told.err == f"bucketproof: {said}\n"
+    assert "1 of 2 faults: 1 caught" in told.out
+    assert [each["fault"] for each in json.loads(data.read_text())["faults"]] == ["takes-eight-items"]
+    assert json.loads(data.read_text())["missing"] == 1
+
+
 def test_a_fault_that_nobody_knows_is_refused_in_one_line(capsys) -> None:
     assert main(["zoo", "lets-nan-passs", "-n0"]) == 2
     said = capsys.readouterr().err
@@ -89,8 +113,8 @@ def test_a_fault_that_nobody_knows_is_refused_in_one_line(capsys) -> None:
 def test_a_matrix_in_which_one_is_missed_fails() -> None:
     caught = Kill.of(LATE, [Catch(f"{LATE.property}[slice]", 3, 0.1)], 1.0)
     missed = Kill.of(LATE, [], 1.0)
-    assert Matrix("smoke", 0, 2.0, (caught,)).exit_code == 0
-    assert Matrix("smoke", 0, 2.0, (caught, missed)).exit_code == 1
+    assert Matrix("smoke", 0, 2.0, (caught,), 1).exit_code == 0
+    assert Matrix("smoke", 0, 2.0, (caught, missed), 2).exit_code == 1
     assert "1 caught, 0 misattributed, 1 missed; 1 by one property only" in markdown(
-        Matrix("smoke", 0, 2.0, (caught, missed))
+        Matrix("smoke", 0, 2.0, (caught, missed), 2)
     )
