@@ -10,7 +10,7 @@ from typing import Literal
 from bucketproof.layout import parts
 from bucketproof.markup import Markup, block, cut, tag
 from bucketproof.properties.outcome import Outcome
-from bucketproof.report import explain
+from bucketproof.report import explain_alone
 from bucketproof.verdict import Verdict
 
 _LONGEST = 300
@@ -34,7 +34,7 @@ class _Case:
         return block("testcase", *content, **attributes) if content else tag("testcase", **attributes)
 
     def _content(self) -> Iterator[Markup]:
-        told = "\n".join(explain(self.cell)) if self.cell.failure else ""
+        told = "\n".join(explain_alone(self.cell)) if self.cell.failure else ""
         is_against = self.result in ("failure", "error")
         if self.result != "passed":
             # What is skipped may have no text of its own, according to some readers.

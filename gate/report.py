@@ -93,6 +93,13 @@ def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
     ]
 
 
+def explain_alone(outcome: Outcome) -> list[str]:
+    """A failing cell, where nothing is told of the run: also that there is a script, if there is one."""
+    has_script = outcome.failure and outcome.failure.script
+    hint = "With --repro DIR, `bucketproof check` writes it as a script that needs torch and the target alone."
+    return [*explain(outcome), *(["", *_wrapped(hint)] if has_script else [])]
+
+
 def _failing(cells: list[Outcome], style: Style) -> list[str]:
     level = "" if cells[0].level == "MUST" else f" ({cells[0].level})"
     heads = [style.paint(f"FAIL{level} {cell.cell}", "fail") for cell in cells]

@@ -24,7 +24,7 @@ from bucketproof.properties import (
     judge,
     preflight,
 )
-from bucketproof.report import explain
+from bucketproof.report import explain_alone
 from bucketproof.repro import scripted
 from bucketproof.request import BadRequest, near, parts_of
 from bucketproof.strategies import GROUPS, PROVENANCES
@@ -211,7 +211,7 @@ def _refuse(case: Case, error: NotABucketer) -> NoReturn:
 
 
 def _fail(outcome: Outcome) -> None:
-    text = "\n".join(explain(outcome))
+    text = "\n".join(explain_alone(outcome))
     if outcome.level == "SHOULD":
         _xfail(text)
     pytest.fail(text, pytrace=False)

@@ -153,6 +153,15 @@ def test_junit_has_the_whole_explanation_of_a_failure() -> None:
     assert text.startswith("The sentence.\n\nWhat happened: 'w': it happened\n")
     assert "!! w: is wrong" in text
     assert "Plan(items=(Item('w'),))" in text
+    assert "--repro DIR" not in text
+
+
+def test_junit_says_of_a_failure_that_there_is_a_script() -> None:
+    cell = next(cell for cell in VERDICT.cells if cell.cell == "values.fail-must")
+    scripted = replace(cell, failure=replace(cell.failure, script="import torch"))
+    text = cases(replace(VERDICT, cells=(scripted,)))["values.fail-must"].findtext("failure") or ""
+
+    assert "With --repro DIR, `bucketproof check` writes it as a script" in text
 
 
 def test_in_a_strict_verdict_junit_fails_what_is_listed_and_passes_and_a_failing_should() -> None:
