@@ -76,7 +76,9 @@ def test_without_a_bucketer_the_reference_is_judged(pytester: pytest.Pytester) -
 def test_a_failing_cell_is_a_failing_test_that_explains_itself(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(*CONTRACT, "--bucketer=always-clone", *QUICK)
 
-    result.stdout.fnmatch_lines([PROPERTIES["ownership.no-copy"].sentence, "*", "The plan, as code:", "  Plan(", "*", "With --repro DIR, *"])
+    result.stdout.fnmatch_lines(
+        [PROPERTIES["ownership.no-copy"].sentence, "*", "The plan, as code:", "  Plan(", "*", "With --repro DIR, *"]
+    )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*def test_contract*")
     assert outcomes(result) == {"passed": 1, "failed": 1}
