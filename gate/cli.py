@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TextIO
 
 from bucketproof.diff import Baseline
 from bucketproof.examples import warn
+from bucketproof.kills import HEADS, Kill, Matrix, markdown, row
 from bucketproof.known import KnownFile, relisted
 from bucketproof.lists import LISTS, table
 from bucketproof.merging import merged
@@ -170,32 +171,36 @@ def _seed(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     # Only now, for it imports torch.
-    from bucketproof.kills import HEADS, Kill, Matrix, markdown, row
     from bucketproof.reference.faults import FAULTS
     from bucketproof.zoo import visit
 
-    names, seed = options.fault or list(FAULTS), _seed(options)
-    started, progress = time.perf_counter(), Progress("faults", "not caught")
+    names, seed, started = options.fault or list(FAULTS), _seed(options), time.perf_counter()
     with destination(options.json) as write, destination(options.markdown) as publish:
-        kills: list[Kill] = []
-        stopped = None
-        try:
-            for kill in visit(names, options.profile, seed, options.workers):
-                kills.append(kill)
-                progress.show(len(kills), len(names), sum(each.status != "caught" for each in kills))
-        except (KeyboardInterrupt, NoVerdict) as error:
-            stopped = error
-        progress.clear()
+        kills, stopped = _visited(visit(names, options.profile, seed, options.workers), len(names))
         if stopped and not kills:
             raise stopped
-        # What was judged before is told, whatever has come in between.
-        matrix = Matrix(options.profile, seed, time.perf_counter() - started, tuple(kills), len(names))
+        matrix = Matrix(options.profile, seed, time.perf_counter() - started, kills, len(names))
         write(matrix.to_json())
         publish(markdown(matrix))
     _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n")
     if stopped:
         raise type(stopped)(f"{str(stopped) or 'interrupted'}, {matrix.missing} of {len(names)} faults were not judged")
     return matrix.exit_code
+
+
+def _visited(visit: Iterable[Kill], of: int) -> tuple[tuple[Kill, ...], KeyboardInterrupt | NoVerdict | None]:
+    """What has become of the faults, or of as many as there are, and what came in between."""
+    kills: list[Kill] = []
+    progress = Progress("faults", "not caught")
+    try:
+        for kill in visit:
+            kills.append(kill)
+            progress.show(len(kills), of, sum(each.status != "caught" for each in kills))
+    except (KeyboardInterrupt, NoVerdict) as stopped:
+        return tuple(kills), stopped
+    finally:
+        progress.clear()
+    return tuple(kills), None
 
 
 def _survey(options: argparse.Namespace) -> int:
