@@ -83,5 +83,5 @@ def _spread(judged: partial[Kill], names: Sequence[str], workers: int) -> Iterat
 
 def _impatient() -> None:
     limits.SECONDS = _PATIENCE
-    # Whoever is at the keyboard interrupts the whole group, of which the process that tells the matrix is one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # From a keyboard the whole group is interrupted: this one at once, and the one that tells the matrix by itself.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
