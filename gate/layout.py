@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bucketproof.diff import Kind
@@ -43,6 +43,8 @@ BECAME: dict[Kind, str] = {
 
 _BYTES = re.compile(r"it was [0-9a-f ]* and is [0-9a-f ]*")
 """What a step tells of contents, which are other ones for each provenance."""
+_DETAILS = re.compile(r"'[^']*'|[\d\[\]., ]*\d[\d\[\]., ]*")
+"""What differs in what has happened from stream to stream: names, numbers, and lists of numbers."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,34 @@ def by_property(cells: Iterable[Outcome]) -> dict[str, list[Outcome]]:
     return found
 
 
-def alike(failed: Iterable[Outcome], *, to_the_byte: bool = False) -> list[list[Outcome]]:
-    """Cells whose failures differ in the provenance's name alone: what is told of one is true of all.
+def alike(failed: Iterable[Outcome]) -> list[list[Outcome]]:
+    """Cells whose failures differ in the provenance's name, and in bytes, alone: what is told of one is true of all."""
+    return _grouped(failed, _as_told)
 
-    Unless it is to be so `to_the_byte`, they may differ in the bytes that are shown, too.
-    """
-    groups: dict[str, list[Outcome]] = {}
+
+def _as_told(cell: Outcome) -> str:
+    _, provenance = parts(cell.cell)
+    # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
+    told = str(cell.failure and replace(cell.failure, items=(), script=""))
+    return _BYTES.sub("*", told.replace(provenance, "*") if provenance else told)
+
+
+def in_one_way(failed: Iterable[Outcome]) -> list[list[Outcome]]:
+    """The failing cells of a property in which the same has happened to whatever weights: the shortest stream first."""
+    groups = _grouped(failed, lambda cell: _DETAILS.sub("#", cell.failure.what) if cell.failure else "")
+    return [sorted(cells, key=_length) for cells in groups]
+
+
+def _length(cell: Outcome) -> tuple[int, int]:
+    if cell.failure is None:
+        return 0, 0
+    return len(cell.failure.items), len(cell.failure.plan.replace(parts(cell.cell)[1] or " ", ""))
+
+
+def _grouped(failed: Iterable[Outcome], key: Callable[[Outcome], str]) -> list[list[Outcome]]:
+    groups: dict[tuple[str, ...], list[Outcome]] = {}
     for cell in failed:
-        property_id, provenance = parts(cell.cell)
-        # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
-        told = str(cell.failure and replace(cell.failure, items=(), script=""))
-        told = told.replace(provenance, "*") if provenance else told
-        told = told if to_the_byte else _BYTES.sub("*", told)
-        groups.setdefault(f"{property_id} {cell.status} {cell.level} {told}", []).append(cell)
+        groups.setdefault((parts(cell.cell)[0], cell.status, cell.level, key(cell)), []).append(cell)
     return list(groups.values())
 
 

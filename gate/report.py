@@ -7,7 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from bucketproof.layout import BECAME, CUSTODY, MARKS, WORDS, Matrix, alike, changed, counted, noted, with_groups
+from bucketproof.layout import (
+    BECAME,
+    CUSTODY,
+    MARKS,
+    WORDS,
+    Matrix,
+    by_property,
+    changed,
+    counted,
+    in_one_way,
+    noted,
+    parts,
+    with_groups,
+)
 from bucketproof.markup import cut
 from bucketproof.properties.outcome import Failure, Mark, Outcome, Storage
 from bucketproof.verdict import Verdict
@@ -27,6 +40,7 @@ _COLOURS = {
 }
 _MOST = 12
 """Items of a stream that are told. A smallest stream is rarely longer, but some faults need hundreds."""
+_OTHERS = "The others went wrong in the same way. With --only ID, one of them is told in full."
 _BAR = 32
 """Characters that a storage is wide."""
 _INK = {"handed-over": "█", "overwritten": "▒", "held": "▓"}
@@ -54,9 +68,9 @@ class Style:
 
 def render(verdict: Verdict, style: Style = Style()) -> str:
     """The whole report: what failed, the matrix, the other properties, and the summary."""
-    failing = [_failing(cells, style) for cells in alike(_told_in_full(verdict), to_the_byte=True)]
-    parts = [*failing, *_no_verdict(verdict), *_overview(verdict, style), *_changes(verdict, style, most=8)]
-    return _paragraphs([*parts, _summary(verdict, style)])
+    failing = [_failing(cells, style) for cells in in_one_way(_told_in_full(verdict))]
+    told = [*failing, *_no_verdict(verdict), *_overview(verdict, style), *_changes(verdict, style, most=8)]
+    return _paragraphs([*told, *_broken(verdict, style), _summary(verdict, style)])
 
 
 def render_changes(verdict: Verdict, style: Style = Style()) -> str:
@@ -86,7 +100,7 @@ def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
         *_wrapped(failure.sentence),
         "",
         *_wrapped(failure.what, "What happened: "),
-        *_told("Smallest stream:", _items(failure)),
+        *_told("Smallest stream:" if len(failure.items) <= _MOST else "Stream:", _items(failure)),
         *_told("Step by step:", _steps(failure, style)),
         *_told("Memory:", pictures(failure.storages, style)),
         *_told("The plan, as code:", failure.plan.splitlines()),
@@ -103,7 +117,9 @@ def explain_alone(outcome: Outcome) -> list[str]:
 def _failing(cells: list[Outcome], style: Style) -> list[str]:
     level = "" if cells[0].level == "MUST" else f" ({cells[0].level})"
     heads = [style.paint(f"FAIL{level} {cell.cell}", "fail") for cell in cells]
-    others = ["", "With the provenance's name changed, all of it holds for the others too."] if cells[1:] else []
+    others = (
+        ["", "The others went wrong in the same way. With --only ID, one of them is told in full."] if cells[1:] else []
+    )
     return [*heads, *(f"  {line}".rstrip() for line in [*explain(cells[0], style), *others])]
 
 
@@ -145,7 +161,7 @@ def _rows(storage: Storage, style: Style) -> Iterator[tuple[str, str]]:
 
 def _bar(mark: Mark, nbytes: int, style: Style) -> str:
     ink, rest = (_INK if style.unicode else _ASCII_INK)[mark.kind], "·" if style.unicode else "."
-    first = mark.start * _BAR // max(nbytes, 1)
+    first = min(_BAR, mark.start * _BAR // max(nbytes, 1))  # what has no byte may begin behind the end
     last = max(first + 1, -(-mark.end * _BAR // max(nbytes, 1))) if mark.end > mark.start else first
     return f"{rest * first}{ink * (last - first)}{rest * (_BAR - last)}"
 
@@ -191,6 +207,7 @@ def _overview(verdict: Verdict, style: Style) -> Iterator[list[str]]:
         yield _table(matrix, matrix.custodies(verdict), style)
     if matrix.others:
         yield [_property_line(cell, style) for cell in matrix.others]
+    yield [_legend(verdict, matrix, style)]
 
 
 def _table(matrix: Matrix, custodies: Mapping[str, Iterable[str]], style: Style) -> list[str]:
@@ -201,7 +218,7 @@ def _table(matrix: Matrix, custodies: Mapping[str, Iterable[str]], style: Style)
     for custody, provenances in custodies.items():
         lines.append(f"{custody}: {CUSTODY[custody]}" if custody in CUSTODY else custody)
         lines += (_row(each, matrix, left, widths, style) for each in provenances)
-    return [*lines, _legend(style, {cell.status for row in matrix.rows.values() for cell in row.values()})]
+    return lines
 
 
 def _row(provenance: str, matrix: Matrix, left: int, widths: Iterable[int], style: Style) -> str:
@@ -239,15 +256,30 @@ def _centred(mark: str, width: int) -> str:
     return " " * before + mark + " " * (width - 1 - before)
 
 
-def _legend(style: Style, shown: set[str]) -> str:
-    marks = [f"{style.mark(status)} {word}" for status, word in WORDS.items() if status in shown]
-    return "  ".join([*marks, f"{style.mark('')} not applicable"])
+def _legend(verdict: Verdict, matrix: Matrix, style: Style) -> str:
+    marks = [f"{style.mark(status)} {word}" for status, word in WORDS.items() if status in verdict.counts]
+    return "  ".join([*marks, *([f"{style.mark('')} not applicable"] if matrix.rows else [])])
 
 
 def _property_line(cell: Outcome, style: Style) -> str:
     note = f"  {cell.reason}" if cell.reason else ""
     level = "" if cell.level == "MUST" else f" ({cell.level})"
     return f"{style.mark(cell.status)} {cell.cell}{level}{note}"
+
+
+def _broken(verdict: Verdict, style: Style) -> Iterator[list[str]]:
+    """Each broken property once more, where a reader's eye is when all has been printed."""
+    judged = by_property(verdict.cells)
+    lines = []
+    for cells in in_one_way(_told_in_full(verdict)):
+        property_id, _ = parts(cells[0].cell)
+        is_excused = cells[0].level == "SHOULD" and not verdict.strict
+        level = " (a SHOULD, which changes no exit code)" if is_excused else ""
+        what = f": {cells[0].failure.what}" if cells[0].failure else ""
+        head = f"{property_id}, in {len(cells)} of {len(judged[property_id])} cells{level}"
+        lines += _wrapped(cut(f"{head}{what}", 3 * WIDTH), "  - ")
+    if lines:
+        yield ["Broken:", *lines]
 
 
 def _summary(verdict: Verdict, style: Style) -> list[str]:

@@ -37,7 +37,7 @@ def hint(verdict: Verdict) -> str:
     """A line that says how to come by the scripts, if there are any."""
     if not _scripts(verdict):
         return ""
-    return "With --repro DIR, each of these is written as a script that needs torch and the target alone.\n"
+    return "With --repro DIR, each failing cell is written as a script that needs torch and the target alone.\n"
 
 
 def _scripts(verdict: Verdict) -> dict[str, str]:

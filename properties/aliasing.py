@@ -27,7 +27,7 @@ def survives_overwrite(run: Run) -> Iterator[Problem]:
         # What goes wrong when no lender writes, too, is another property's.
         if not delivered.as_given(given):
             if not _spoiled_in_calm(run, given, at_yield=True):
-                yield Problem("when its bucket was yielded, its bits were others than those handed over", given.index)
+                yield Problem("when its bucket was yielded, its bits were not those that were handed over", given.index)
         elif delivered.spoiled(ALL_MOMENTS) and not _spoiled_in_calm(run, given, at_yield=False):
             yield Problem("its bits changed in the bucket when the lender wrote to its memory", given.index)
 
@@ -55,7 +55,7 @@ def no_pinned_storage(run: Run) -> Iterator[Problem]:
         held, shown = members[0].facts.storage.nbytes, union([each.facts.span for each in members])
         for each in members:
             if held > shown + padding * len(members) and each.index is not None:
-                yield Problem(f"its bucket holds {held} bytes of storage to show {shown}", each.index)
+                yield Problem(f"its bucket holds {held} bytes of storage for {shown} bytes of it", each.index)
     for delivered, given in run.matched():
         if delivered.facts.grad:
             yield Problem(f"it carries a gradient of {delivered.facts.grad} bytes", given.index)

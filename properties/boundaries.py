@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bucketproof.properties.contract import Problem, contract
-from bucketproof.properties.excerpt import MOST
 from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.run import Partition, Run
 from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender, Plan
@@ -15,6 +14,8 @@ from bucketproof.strategies import LAYOUTS, PROVENANCES, Item, Lender, Plan
 _CAMPAIGNS = ["mixed", "several", "long-stream", "duplicates", "ties", *MODELS, *MODELS_ON_META]
 """Items of one name, and names of one memory, are counted like all others."""
 _REFUSED = {"bad_limit": ()}
+_LISTED = 16
+"""Items up to which all buckets of a partition are told."""
 
 
 @contract("boundaries.limit", campaigns=[*_CAMPAIGNS, "atomic-groups"], needs={"bound": ()})
@@ -68,12 +69,19 @@ def greedy(run: Run) -> Iterator[Problem]:
     found = _weighty(run, run.partition())
     if found != expected:
         here, there = _told(found, expected), _told(expected, found)
-        yield Problem(f"its buckets hold items {here}; first-fit in stream order gives {there}")
+        what = f"it is not where first-fit in stream order has it: here are items {here}, and there {there}"
+        yield Problem(what, _parting(found, expected))
+
+
+def _parting(found: Partition, expected: Partition) -> int:
+    """The first item that is not in the bucket where it is expected."""
+    here, there = ({index: number for number, each in enumerate(p) for index in each} for p in (found, expected))
+    return next(index for index in there if here.get(index) != there[index])
 
 
 def _told(partition: Partition, other: Partition) -> str:
     """A partition in words; of a long one, the first bucket that is not in the other."""
-    if sum(map(len, partition)) <= MOST:
+    if sum(map(len, partition)) <= _LISTED:
         return str(partition)
     for number, members in enumerate(partition):
         if members not in other[number : number + 1]:

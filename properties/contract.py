@@ -58,8 +58,12 @@ class Property:
         for name, values in self.needs.items():
             made = getattr(promises, name)
             if made in (None, ()) or (values and made not in values):
-                return f"the target promises {name}={made!r}"
+                return _promised(name, made)
         return None
+
+
+def _promised(name: str, made: object) -> str:
+    return f"the target promises nothing of {name}" if made in (None, ()) else f"the target promises {name}={made!r}"
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,7 @@ class Cell:
         """The promise that would have to be made for this to be judged, if one is missing."""
         needed = NEEDED.get(self.campaign, "")
         missing = needed and getattr(promises, needed) in (None, ())
-        return (
-            f"the target promises {needed}={getattr(promises, needed)!r}"
-            if missing
-            else self.property.unpromised(promises)
-        )
+        return _promised(needed, ()) if missing else self.property.unpromised(promises)
 
     @builtins.property
     def groups(self) -> frozenset[str]:

@@ -12,6 +12,8 @@ MOST = 100
 """Items, events or members of a bucket up to which all of them are told."""
 _AROUND = 20
 """How many are told where it begins, where it ends, and around what it is about."""
+_FIRST = 16
+"""Members of a bucket that are told in any case."""
 
 
 def stretches(run: Run, item: int | None) -> list[Sequence[Event]]:
@@ -27,7 +29,7 @@ def stretches(run: Run, item: int | None) -> list[Sequence[Event]]:
 def members(run: Run, bucket: int, item: int | None) -> list[Delivered]:
     """The members of a bucket that are told: the first of them, and the one that it is about."""
     everybody = run.members(bucket)
-    return [each for place, each in enumerate(everybody) if place < MOST or (item is not None and each.index == item)]
+    return [each for place, each in enumerate(everybody) if place < _FIRST or (item is not None and each.index == item)]
 
 
 def _is_about(run: Run, event: Event, item: int | None) -> bool:

@@ -23,8 +23,8 @@ def peak(run: Run) -> Iterator[Problem]:
         buffer = min(run.plan.bucket_bytes, _total(run)) if run.promises.copies != "when-needed" else 0
         needed = max(owed, buffer)
         if live > needed + largest:
-            what = f"the bucketer had {live} bytes of its own at once"
-            yield Problem(f"{what}; the open bucket needs {needed}, and {largest} beside are allowed")
+            allowed = f"the open bucket needs {needed} bytes of copies, and {largest} beside are allowed"
+            yield Problem(f"the bucketer had {live} bytes at once that it had allocated; {allowed}")
             return
 
 
@@ -37,10 +37,8 @@ def _total(run: Run) -> int:
 def released_after_flush(run: Run) -> Iterator[Problem]:
     """Nothing of a flushed bucket is kept once the consumer dropped it and the producer is advanced."""
     for bucket in sorted(set(run.stale)):
-        yield Problem(
-            f"bucket {bucket} was still alive when the producer was next advanced, or the sync was over, "
-            "though its consumer had dropped it"
-        )
+        when = next(event.text for event in run.events if (event.kind, event.number) == ("stale", bucket))
+        yield Problem(f"bucket {bucket} was still alive when {when}, though its consumer had dropped it")
 
 
 @contract("memory.lookahead", campaigns=["dropped", "long-stream", *MODELS, *MODELS_ON_META], needs={"lookahead": ()})
@@ -65,7 +63,8 @@ def steady(run: Run) -> Iterator[Problem]:
     others = [run.repeat(consumer="drop", ends=ends, ends_at=len(run.plan.items) // 2) for ends in _SYNCS]
     after_all = first.alive() + sum(other.alive() for other in others)
     if after_all > after_one:
-        yield Problem(f"{after_one} bytes of one sync were alive after it, and {after_all} after {len(others)} more")
+        more = f"after {len(others)} more, {after_all} bytes of all of them were"
+        yield Problem(f"after one sync, {after_one} bytes of its weights were still alive; {more}")
     if left := max(other.tasks_left for other in others):
         yield Problem(f"{left} tasks were left after a sync")
     for what, count in _handles().items():

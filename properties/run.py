@@ -230,6 +230,11 @@ class Run:
             if delivered.index is not None:
                 yield delivered, self.handed_over[delivered.index]
 
+    def surplus(self, delivered: Delivered) -> str:
+        """In which way it arrived, if it is none of what was handed over."""
+        is_known = any(self.plan.items[given.index].name == delivered.name for given in self.handed_over)
+        return "more often than it was handed over" if is_known else "and was never handed over"
+
     def of(self, index: int) -> list[Delivered]:
         """Everything that was delivered for one hand-over."""
         return self._by_index.get(index, [])

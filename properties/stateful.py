@@ -262,7 +262,7 @@ def _spoiled(run: Run) -> Iterator[str]:
     """Weights that were not delivered as they were handed over, or did not stay so."""
     for delivered in run.delivered:
         if delivered.index is None:
-            yield f"{delivered.name!r} arrived, though it was not handed over or had arrived before"
+            yield f"{delivered.name!r} arrived {run.surplus(delivered)}"
             continue
         given = run.handed_over[delivered.index]
         if given.custody is Custody.LENT and run.promises.retention not in ("on-arrival", "at-flush"):

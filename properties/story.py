@@ -8,6 +8,7 @@ from bucketproof.properties.excerpt import MOST, members, stretches
 from bucketproof.properties.outcome import Step
 from bucketproof.properties.run import Delivered, Event, Run
 from bucketproof.strategies import PROVENANCES, Custody, Item, Plan
+from bucketproof.strategies.content import POISON
 
 _SHOWN = 8
 """Bytes of a tensor that are shown, from the first that differs."""
@@ -79,7 +80,8 @@ def _tell(run: Run, event: Event, item: int | None) -> Iterator[Step]:
     elif event.kind == "failed":
         yield Step(f"the producer raised {event.text}")
     elif event.kind == "stale":
-        yield Step(f"{event.text}: bucket {event.number}, which its consumer had dropped, is still alive")
+        text = f"{event.text}: bucket {event.number}, which its consumer had dropped, is still alive"
+        yield Step(text, wrong=item is None)
     elif event.kind == "closed":
         yield Step("its consumer closed the bucketer")
     elif event.kind == "cancelled":
@@ -141,21 +143,20 @@ def _is_spoiled(run: Run, delivered: Delivered) -> bool:
 
 def _where(run: Run, delivered: Delivered) -> str:
     if delivered.index is None:
-        return "never handed over, or delivered before"
+        return f"arrived {run.surplus(delivered)}"
     given = run.handed_over[delivered.index]
     place = _place(delivered)
     if not delivered.same_kind(given):
         return f"{place}, as {delivered.facts.dtype} {delivered.facts.shape}"
     if delivered.facts.bits != given.expected.bits:
-        return f"{place}, with other bits: {_difference(given.expected.bits, delivered.facts.bits)}"
+        return f"{place}, with other bits: {_difference(run, given.expected.bits, delivered.facts.bits)}"
     return place
 
 
 def _place(delivered: Delivered) -> str:
-    if delivered.lent:
-        return "still in the lender's memory"
     facts = delivered.facts
     place = "kept in place" if delivered.kept else "copied, in memory of its own"
+    place = "still in the lender's memory" if delivered.lent else place
     storage = f", which has {facts.storage.nbytes} bytes" if facts.storage.nbytes > facts.nbytes else ""
     return f"{place}{storage}{f', with the graph of {facts.graph}' if facts.graph else ''}"
 
@@ -164,7 +165,7 @@ def _read_again(run: Run, item: int | None) -> Iterator[Step]:
     for delivered in run.delivered:
         for moment, bits in delivered.later:
             if bits != delivered.facts.bits:
-                change = _difference(delivered.facts.bits, bits)
+                change = _difference(run, delivered.facts.bits, bits)
                 text = f"read again {_WHEN[moment]}, {delivered.name!r} has changed: {change}"
                 yield Step(text, wrong=item in (None, delivered.index))
                 break
@@ -180,10 +181,19 @@ _WHEN = {
 }
 
 
-def _difference(before: bytes, after: bytes) -> str:
+def _difference(run: Run, before: bytes, after: bytes) -> str:
     first = next(
         (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
         min(len(before), len(after)),
     )
     was, is_ = (part[first : first + _SHOWN].hex(" ") for part in (before, after))
-    return f"from byte {first} it was {was} and is {is_}"
+    return f"from byte {first} it was {was} and is {is_}{_whose(run, before, after)}"
+
+
+def _whose(run: Run, before: bytes, after: bytes) -> str:
+    """Where bits come from that are not those of the tensor, if it is known."""
+    for given in run.handed_over:
+        if given.expected.bits == after:
+            return f", the bits of {run.plan.items[given.index].name!r}"
+    strange = bytes(new for old, new in zip(before, after, strict=False) if old != new)
+    return ", which the lender wrote" if strange.strip(bytes([POISON])) == b"" else ""

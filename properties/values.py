@@ -35,7 +35,7 @@ def arrival(run: Run) -> Iterator[Problem]:
             yield Problem("it never arrived", index)
     for delivered in run.delivered:
         if delivered.index is None:
-            yield Problem(f"{delivered.name!r} arrived, though it was not handed over or had arrived before")
+            yield Problem(f"{delivered.name!r} arrived {run.surplus(delivered)}")
     for delivered, given in run.matched():
         if difference := _difference(delivered, given, run.promises.dtype):
             yield Problem(difference, given.index)
@@ -108,7 +108,7 @@ def self_contained(run: Run) -> Iterator[Problem]:
         # What is packed is sent together; and what was kept in too large a storage is a matter of aliasing.
         is_copy = run.promises.padding is None and not seen.storage.overlaps(given.facts.storage)
         if is_copy and seen.storage.nbytes > seen.nbytes:
-            yield Problem(f"it serialises to {seen.storage.nbytes} bytes to show {seen.nbytes}", given.index)
+            yield Problem(f"it serialises to {seen.storage.nbytes} bytes, and has {seen.nbytes}", given.index)
         if seen.span.nbytes != seen.nbytes:
             yield Problem(f"it is not dense: {seen.nbytes} bytes in a span of {seen.span.nbytes}", given.index)
         if run.promises.layout == "contiguous" and not seen.contiguous:

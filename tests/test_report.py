@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ CELLS = (
     Outcome("ownership.no-copy[fresh]", "pass", "MUST", 20, 0.1),
     Outcome("ownership.no-copy[stack]", "error", "MUST", reason="the process died while this cell was judged"),
     Outcome("values.order", "pass", "MUST", 20),
-    Outcome("values.order[long-stream]", "unpromised", "MUST", reason="the target promises order=None"),
+    Outcome("values.order[long-stream]", "unpromised", "MUST", reason="the target promises nothing of order"),
 )
 VERDICT = Verdict(
     target="verl@0.9.1",
@@ -131,12 +132,12 @@ FAIL aliasing.survives-overwrite[data]
         items=(Item('w', 'detach'),),
     )
 
-  With the provenance's name changed, all of it holds for the others too.
+  The others went wrong in the same way. With --only ID, one of them is told in full.
 
 NO VERDICT: the process died while this cell was judged
   ownership.no-copy[stack]
 
-UNPROMISED: the target promises order=None
+UNPROMISED: the target promises nothing of order
   values.order[long-stream]
 
            aliasing
@@ -149,11 +150,17 @@ lent: a lender may overwrite the memory: not kept
   slice        ✓          ·
   detach       ✗          ·
   data         ✗          ·
-✓ pass  ✗ fail  ! no verdict  · not applicable
 
 ✓ smoke
 ✓ values.order
-o values.order[long-stream]  the target promises order=None
+o values.order[long-stream]  the target promises nothing of order
+
+✓ pass  ✗ fail  ! no verdict  o unpromised  · not applicable
+
+Broken:
+  - aliasing.survives-overwrite, in 2 of 3 cells: 'w': its bits changed after the lender
+    wrote, its bits changed after the lender wrote, its bits changed after the lender wrote,
+    its bits changed after the lender wrote,
 
 8 cells: 4 pass, 2 fail, 1 no verdict, 1 unpromised; verl@0.9.1 (verl 0.9.1, wheel sha256
 0123456789ab); profile smoke, seed 7, 12.3 s
@@ -171,7 +178,7 @@ def test_a_terminal_without_unicode_is_served() -> None:
     text = render(VERDICT, Style(unicode=False))
 
     assert text.isascii()
-    assert "+ pass  X fail  ! no verdict  . not applicable" in text
+    assert "+ pass  X fail  ! no verdict  o unpromised  . not applicable" in text
 
 
 @pytest.mark.parametrize("style", [Style(), Style(unicode=False)])
@@ -201,15 +208,43 @@ def test_colour_says_nothing_that_the_text_does_not() -> None:
     assert coloured == REPORT
 
 
-def test_failures_that_differ_in_more_than_the_provenance_are_told_apart() -> None:
-    other = failing("data")
-    assert other.failure is not None
-    other = replace(other, failure=replace(other.failure, steps=(Step("overwritten twice"),)))
+def with_what(provenance: str, what: str, **changes: Any) -> Outcome:
+    cell = failing(provenance)
+    assert cell.failure is not None
+    return replace(cell, failure=replace(cell.failure, what=what, **changes))
 
-    text = render(replace(VERDICT, cells=(failing("detach"), other)))
+
+def test_of_cells_that_are_broken_in_one_way_the_shortest_stream_is_told() -> None:
+    longer = with_what("detach", "'w1': it holds 8 bytes of [0, 1]", items=("'w': detach",) * 9)
+    shorter = with_what("data", "'v': it holds 12 bytes of [0, 1, 2]")
+
+    text = render(replace(VERDICT, cells=(longer, shorter)))
+
+    assert text.count("Smallest stream:") == 1
+    assert "'v': it holds 12 bytes" in text
+    assert "in 2 of 2 cells: 'v'" in text
+    assert "'w1'" not in text
+
+
+def test_failures_in_which_something_else_has_happened_are_told_apart() -> None:
+    text = render(replace(VERDICT, cells=(with_what("detach", "it is late"), with_what("data", "it is lost"))))
 
     assert text.count("Smallest stream:") == 2
-    assert "With the provenance's name changed" not in text
+    assert "in the same way" not in text
+    assert "in 1 of 2 cells: it is late" in text
+
+
+def test_a_stream_of_very_many_is_not_called_small() -> None:
+    cell = with_what("detach", "it is late", items=("'w': detach",) * 13)
+
+    assert "\n  Stream:\n" in render(replace(VERDICT, cells=(cell,)))
+
+
+def test_memory_of_no_byte_has_a_bar_like_all_others() -> None:
+    nothing = Storage("a buffer, 0 bytes", 0, (Mark("held", "bucket 0 holds 'w'", 4, 4),))
+    lines = render(replace(VERDICT, cells=(with_what("x", "it is late", storages=(nothing,)),))).splitlines()
+
+    assert lines[lines.index("  Memory:") + 2].endswith(f"  {'·' * 32}")
 
 
 def test_a_failing_should_is_shown_as_one() -> None:

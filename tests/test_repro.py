@@ -535,7 +535,7 @@ def test_a_script_is_written_for_each_failing_cell_that_has_one(tmp_path: Path) 
     assert said == f"{tmp_path / 'there'} has a script for each of 1 failing cells, and none for device.place.\n"
     with folder(None) as put:
         assert put(verdict(with_one)) == ""
-    line = "With --repro DIR, each of these is written as a script that needs torch and the target alone.\n"
+    line = "With --repro DIR, each failing cell is written as a script that needs torch and the target alone.\n"
     assert (hint(verdict(with_one)), hint(verdict(without, passing))) == (line, "")
 
 
