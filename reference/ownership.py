@@ -109,7 +109,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _is_in_storage_of_torch(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
-    is_between_processes = storage.device.type == "cpu" and storage.is_shared()  # always "shared" on CUDA
+    is_between_processes = storage.is_shared() and storage.device.type == "cpu"  # always "shared" on CUDA
     # Copy-on-write puts two storages over one memory, until either is written.
     is_copy_on_write = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]
     return storage.resizable() and not is_between_processes and not is_copy_on_write
