@@ -143,10 +143,10 @@ def test_without_the_group_there_is_no_model() -> None:
 
 def test_what_is_drawn_of_a_model_begins_with_its_first_weight() -> None:
     drawn: list[Plan] = []
-    from hypothesis import given, settings
+    from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
-    @settings(max_examples=30, database=None, derandomize=True)
+    @settings(max_examples=30, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def look(data: st.DataObject) -> None:
         drawn.append(data.draw(drawn_for("jamba", DEFAULT)))
