@@ -17,6 +17,7 @@ from bucketproof.properties.judging import cheap_collections, judge, survey
 from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.promises import DEFAULT
 from bucketproof.reference import compact, get_named_tensor_buckets_sync
+from bucketproof.report import explain
 from bucketproof.repro import scripted
 from bucketproof.strategies import (
     EXPORTERS,
@@ -213,6 +214,10 @@ def test_the_smallest_plan_of_a_counter_of_32_bits_is_a_few_weights_and_has_no_s
     assert outcome.failure is not None
     assert len(outcome.failure.items) <= 16
     assert outcome.failure.script == ""
+    said = (
+        "There is no script for it: its weights are on the meta device, and in memory they may be more than there is."
+    )
+    assert said in " ".join(" ".join(explain(outcome)).split())
 
 
 def test_a_failure_that_takes_thousands_of_items_is_told_in_a_page() -> None:
