@@ -48,7 +48,7 @@ def unscripted(outcome: Outcome, reason: str) -> Outcome:
 
 
 _TOO_LARGE = "its weights are on the meta device, and in memory they may be more than there is"
-_NOT_SHOWN = "none of those that were tried shows it"
+_NOT_SHOWN = "none could be written that shows it"
 
 
 def script(cell: str, failure: Failure, target: Target, spec: str) -> str:
