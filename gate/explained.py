@@ -32,6 +32,7 @@ def explanation(cell: Outcome) -> list[Markup]:
         *_part("Memory", [picture(storage) for storage in failure.storages]),
         *_part("The plan, as code", [_code(failure.plan, "The plan")]),
         *_script(failure.script),
+        *([tag("p", f"There is no script for it: {failure.unscripted}.")] if failure.unscripted else []),
         tag("p", _effort(cell), class_="effort"),
     ]
 

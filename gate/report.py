@@ -104,6 +104,7 @@ def explain(outcome: Outcome, style: Style = Style()) -> list[str]:
         *_told("Step by step:", _steps(failure, style)),
         *_told("Memory:", pictures(failure.storages, style)),
         *_told("The plan, as code:", failure.plan.splitlines()),
+        *(["", *_wrapped(f"There is no script for it: {failure.unscripted}.")] if failure.unscripted else []),
     ]
 
 

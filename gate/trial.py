@@ -25,7 +25,7 @@ from bucketproof.properties import (
     preflight,
 )
 from bucketproof.report import explain_alone
-from bucketproof.repro import scripted
+from bucketproof.repro import scripted, unscripted
 from bucketproof.request import BadRequest, near, parts_of
 from bucketproof.strategies import GROUPS, PROVENANCES
 
@@ -37,6 +37,9 @@ def all_cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:
     """All cells, and those of these groups, with what packages outside add. Raises `BadRequest` if one is broken."""
     extensions.load()
     return cells(groups)
+
+
+_ONE_PROCESS = "a script has one process, and this takes more"
 
 
 @dataclass
@@ -66,7 +69,7 @@ class Trial:
             return Outcome(cell.id, "skipped", cell.level, reason="not judged: the target failed smoke")
         if not (known := self.known.get(cell.id)):
             if cell.groups & {"distributed", "processes"}:
-                return judge(cell, self.target, self.profile, self.seed)  # a script has but one process
+                return unscripted(judge(cell, self.target, self.profile, self.seed), _ONE_PROCESS)
             return scripted(judge(cell, self.target, self.profile, self.seed), self.target, self.spec)
         # What is known needs no smallest plan, for which most of the time of a failing cell goes.
         return known.excuse(judge(cell, self.target, self.profile, self.seed, False))

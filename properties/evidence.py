@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -58,31 +59,39 @@ class Facts(NamedTuple):
 
 def facts(tensor: torch.Tensor) -> Facts:
     """Read all of it. Nothing of the tensor is alive afterwards that was not before."""
-    graph = type(tensor.grad_fn).__name__ if tensor.grad_fn is not None else ""
+    function = tensor.grad_fn
     grad = tensor.grad.nbytes if tensor.is_leaf and tensor.grad is not None else 0
     tensor = _bare(tensor)
     storage = tensor.untyped_storage()
     start, nbytes = storage.data_ptr(), tensor.numel() * tensor.itemsize
     contiguous, lazy = tensor.is_contiguous(), tensor.is_conj() or tensor.is_neg()
     span = _span(tensor, start, nbytes if contiguous else None)
+    whole = Span(start, start + storage.nbytes())
+    # By position, and what is alike is one object: a stream has a hundred thousand of them.
     return Facts(
-        dtype=name_of(tensor.dtype),
-        shape=tuple(tensor.shape),
-        stride=tensor.stride(),
-        device=str(tensor.device),
-        nbytes=nbytes,
-        contiguous=contiguous,
-        lazy=lazy,
-        graph=graph,
-        span=span,
-        storage=Span(start, start + storage.nbytes()),
-        storage_id=storage._cdata,
-        bits=_bits(tensor, contiguous and not lazy),
-        grad=grad,
+        name_of(tensor.dtype),
+        _alike(tensor.shape),
+        _alike(tensor.stride()),
+        _in_words(tensor.device),
+        nbytes,
+        contiguous,
+        lazy,
+        "" if function is None else type(function).__name__,
+        span,
+        span if span == whole else whole,
+        storage._cdata,
+        _bits(tensor, contiguous and not lazy),
+        grad,
     )
 
 
+_in_words = cache(str)
+_alike = lru_cache(maxsize=1 << 12)(tuple)
+
+
 def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    if type(tensor) is torch.Tensor and not tensor.requires_grad:
+        return tensor
     tensor = tensor.detach()
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 

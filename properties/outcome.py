@@ -58,6 +58,8 @@ class Failure:
     """The memory it happened in."""
     script: str = ""
     """A program that shows it with torch and the target alone, if there is one."""
+    unscripted: str = ""
+    """Why there is none, where one was looked for or cannot be."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Failure:

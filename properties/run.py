@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -31,7 +31,7 @@ Partition = list[list[int]]
 ALL_MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """One weight as the producer yielded it."""
 
@@ -62,7 +62,7 @@ class HandOver:
         return self.custody is Custody.OWNED and self.facts.plain and self.facts.nbytes > 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Delivered:
     """One weight as the bucketer yielded it."""
 
@@ -93,8 +93,7 @@ class Delivered:
         return any(bits != self.facts.bits for moment, bits in self.later if moment in moments)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One step of a run."""
 
     kind: Literal["produced", "failed", "overwritten", "delivered", "stale", "closed", "cancelled", "ended", "raised"]
@@ -103,8 +102,17 @@ class Event:
     number: int = -1
     """Which hand-over was produced or awaited, or which bucket was delivered or is stale."""
     text: str = ""
-    place: Span | None = field(default=None, compare=False)
-    """What was overwritten. Another run has other addresses."""
+    place: Span | None = None
+    """What was overwritten. Another run has other addresses, so it is not compared."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Event) and self[:3] == other[:3]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
 
 
 @dataclass(frozen=True)

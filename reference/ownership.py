@@ -38,6 +38,7 @@ show that a second graph holds a leaf to accumulate its gradient, when a tracked
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import torch
@@ -46,6 +47,15 @@ __all__ = ["compact", "owns_its_memory"]
 
 Fingerprint = tuple[int, ...]
 
+# Those of the dtypes that have kernels. A clone of a bool would make a 1 of whatever byte was written.
+_NUMBERS = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.float64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
 # An integer dtype for each size of element. Bits that travel as integers need no kernel for the dtypes that
 # have none (4-bit integers) or warn (complex32), and the payload of a NaN stays as it is.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -109,7 +119,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _is_in_storage_of_torch(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
-    is_between_processes = storage.device.type == "cpu" and storage.is_shared()  # always "shared" on CUDA
+    is_between_processes = storage.is_shared() and storage.device.type == "cpu"  # always "shared" on CUDA
     # Copy-on-write puts two storages over one memory, until either is written.
     is_copy_on_write = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]
     return storage.resizable() and not is_between_processes and not is_copy_on_write
@@ -138,7 +148,8 @@ def _holders_in_torch(tensor: torch.Tensor) -> int:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    source = tensor.detach()
+    is_bare = type(tensor) is torch.Tensor and not tensor.requires_grad
+    source = tensor if is_bare else tensor.detach()
     if source.layout is not torch.strided:
         return source.clone()
     if not _is_plain(source):
@@ -157,7 +168,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 def _bits_copied(tensor: torch.Tensor) -> torch.Tensor:
     carrier = _CARRIERS.get(tensor.element_size(), tensor.dtype)
-    if carrier is tensor.dtype:
+    if carrier is tensor.dtype or tensor.dtype in _CLONED_BIT_FOR_BIT:
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.view(carrier).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 
@@ -203,15 +214,21 @@ _HOLDS: tuple[Callable[[torch.Tensor], object], ...] = (
 def _calibrated() -> frozenset[Fingerprint]:
     """Return the fingerprints of owned tensors; none if this build does not tell them from shared ones."""
     try:
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        # Whatever mode the import happens in, it must neither hold nor replace the samples.
-        with torch.inference_mode(False), _disable_current_modes(), torch._C.DisableTorchFunction():
+        with _plainly():
             owned = frozenset(_owned_fingerprints())
             is_told_apart = owned.isdisjoint(_shared_fingerprints()) and not _foreign_memory_is_resizable()
             return owned if is_told_apart else frozenset()
     except (AttributeError, ImportError):  # some of these names are private to torch, and may go
         return frozenset()
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Whatever mode the import happens in, it must neither hold nor replace the samples."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch.inference_mode(False), _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
 
 
 def _owned_fingerprints() -> Iterator[Fingerprint]:
@@ -238,4 +255,21 @@ def _foreign_memory_is_resizable() -> bool:
     return torch.frombuffer(bytearray(4), dtype=torch.uint8).untyped_storage().resizable()
 
 
+def _cloned_bit_for_bit() -> frozenset[torch.dtype]:
+    """Return the dtypes of which a clone has the same bits, for two views less are two operators less."""
+    with _plainly():
+        return frozenset(dtype for dtype in _NUMBERS if all(map(torch.equal, *_before_and_after(dtype))))
+
+
+def _before_and_after(dtype: torch.dtype) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    carrier = _CARRIERS[dtype.itemsize]
+    bits = torch.arange(0, 1 << 16, 13, device="cpu")
+    # Patterns of two bytes, in the lowest ones and in the highest, which say that a number is none.
+    samples = [each.to(carrier).view(dtype) for each in (bits, bits << (8 * dtype.itemsize - 16 & 63))]
+    samples += [each[::3] for each in samples]
+    clones = [each.clone(memory_format=torch.contiguous_format) for each in samples]
+    return [each.view(carrier) for each in samples], [each.view(carrier) for each in clones]
+
+
 _OWNED = _calibrated()
+_CLONED_BIT_FOR_BIT = _cloned_bit_for_bit()

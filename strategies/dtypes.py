@@ -82,6 +82,7 @@ REINTERPRETED = tuple(name for name, dtype in DTYPES.items() if dtype.itemsize i
 
 
 @cache
+@cache
 def name_of(dtype: torch.dtype) -> str:
     """`float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")

@@ -73,7 +73,10 @@ def llama(
     ffn: int = 53248,
     vocab: int = 128256,
 ) -> Iterator[Weight]:
-    """Dense, with grouped queries: Llama 3.1 405B."""
+    """Dense, with grouped queries: Llama 3.1 405B.
+
+    As in its `config.json`: 126 layers, 16384 wide, 128 heads with 8 of keys, 53248 within, 128256 words.
+    """
     yield Weight("model.embed_tokens.weight", (vocab, hidden))
     for layer in range(layers):
         at = f"model.layers.{layer}"
@@ -95,7 +98,10 @@ def qwen_moe(
     vocab: int = 151936,
     fused: bool = False,
 ) -> Iterator[Weight]:
-    """A mixture of experts, each a weight of its own: Qwen3 235B-A22B."""
+    """A mixture of experts, each a weight of its own: Qwen3 235B-A22B.
+
+    As in its `config.json`, and in slime's `scripts/models/qwen3-235B-A22B.sh`, which names each of these numbers.
+    """
     yield Weight("model.embed_tokens.weight", (vocab, hidden))
     for layer in range(layers):
         at = f"model.layers.{layer}"
@@ -129,7 +135,10 @@ def deepseek(
     ffn: int = 2048,
     vocab: int = 129280,
 ) -> Iterator[Weight]:
-    """Low-rank attention and many experts in fp8, each weight with its scales: DeepSeek V3."""
+    """Low-rank attention and many experts in fp8, each weight with its scales: DeepSeek V3.
+
+    As `DeepseekV3Config` of transformers has them by default, whose defaults are this model's.
+    """
     yield Weight("model.embed_tokens.weight", (vocab, hidden))
     for layer in range(layers + 1):  # the last one predicts a token more, and has embeddings of its own
         at = f"model.layers.{layer}"
@@ -167,7 +176,11 @@ def qwen_vl(
     patch: Shape = (3, 2, 14, 14),
     merged: int = 4,
 ) -> Iterator[Weight]:
-    """A vision tower with biases and a convolution, before a dense model: Qwen2.5-VL 72B."""
+    """A vision tower with biases and a convolution, before a dense model: Qwen2.5-VL 72B.
+
+    The language model is as in Qwen2.5 72B's `config.json`. The tower is `Qwen2_5_VLVisionConfig` of transformers but
+    for what it has within, which is 3420 in the smaller models; sources differ about the larger ones (3420 or 3456).
+    """
     yield Weight("visual.patch_embed.proj.weight", (width, *patch))
     for block in range(blocks):
         at = f"visual.blocks.{block}"
@@ -200,7 +213,11 @@ def jamba(
     step_rank: int = 512,
     vocab: int = 65536,
 ) -> Iterator[Weight]:
-    """Seven Mamba layers to one of attention, and experts in every other one: Jamba 1.5 Large."""
+    """Seven Mamba layers to one of attention, and experts in every other one: Jamba 1.5 Large.
+
+    Layers, width, heads and experts are those of its report (arXiv 2408.12570); the rank of the steps is a sixteenth of
+    the width, as `JambaConfig` of transformers has it. What is within, and the words, fit its 398 billion parameters.
+    """
     yield Weight("model.embed_tokens.weight", (vocab, hidden))
     for layer in range(layers):
         at = f"model.layers.{layer}"

@@ -115,7 +115,7 @@ class Lent(Memory):
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         nbytes = math.prod(shape) * dtype.itemsize
-        raw = self._lending.lend(nbytes, dtype, home=self._home, exact=self._exact)[:nbytes]
+        raw = self._lending.lend(nbytes, dtype, home=self._home, exact=self._exact).narrow(0, 0, nbytes)
         self._write(raw, dtype)
         return raw.view(dtype).view(shape)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -165,12 +165,7 @@ class Stream:
 
     def _hand_over(self, index: int) -> Pair:
         item = self.plan.items[index]
-        with (
-            self._working(),
-            torch.inference_mode(False),
-            torch.set_grad_enabled(self.plan.grad_mode == "enabled"),
-        ):
-            # Views must be real ones also where the consumer is in inference mode.
+        with self._working(), _mode(self.plan.grad_mode == "enabled"):
             if index:
                 self._advance()
             tensor = build(item, self._memory(item))
@@ -203,6 +198,22 @@ class Stream:
             return Private(item.seed, padded=provenance.custody is Custody.PARTIAL, **options)
         lending = self._lendings[item.lender]
         return Lent(lending, item.seed, home=provenance.home, exact=provenance.exact, **options)
+
+
+def _mode(is_tracked: bool) -> AbstractContextManager[object]:
+    """What weights are made under. Views must be real ones also where the consumer is in inference mode."""
+    if torch.is_inference_mode_enabled() or torch.is_grad_enabled() != is_tracked:
+        return _entered(is_tracked)
+    return _AS_IT_IS
+
+
+_AS_IT_IS = nullcontext()
+
+
+@contextmanager
+def _entered(is_tracked: bool) -> Iterator[None]:
+    with torch.inference_mode(False), torch.set_grad_enabled(is_tracked):
+        yield
 
 
 def _is_computed(item: Item) -> bool:

@@ -26,6 +26,7 @@ import bucketproof
 from bucketproof import audit
 from bucketproof.auditing import AuditError, AuditWarning, Finding, Summary, reading
 from bucketproof.reference import get_named_tensor_buckets_sync, owns_its_memory
+from bucketproof.reference.generations import fills_its_storage, has_no_base
 from bucketproof.strategies import PROVENANCES, Custody, Item, Plan, Stream
 
 Pair = tuple[str, torch.Tensor]
@@ -426,6 +427,24 @@ def test_the_reference_decides_behind_an_audit_as_it_does_without_one(kind: str,
     assert audited == kept(lambda weights: weights)
     if PROVENANCES[kind].custody is Custody.LENT:
         assert audited == [False] * 3
+
+
+@pytest.mark.parametrize("kind", [id for id, each in PROVENANCES.items() if not each.group])
+def test_rules_are_said_to_keep_what_they_do_keep(kind: str) -> None:
+    domain = PROVENANCES[kind].domain
+    dtype = "float32" if "float32" in domain.dtypes else domain.dtypes[0]
+    plan = Plan((Item("w", kind, dtype, (2, 2), ops=_ops(kind)),), bucket_bytes=64)
+    decided: dict[str, bool] = {}
+
+    def decide(index: int, tensor: torch.Tensor) -> None:
+        decided["base-guard"] = has_no_base(tensor)
+        decided["storage-size"] = fills_its_storage(tensor)
+
+    summary = consume(Stream(plan, produced=decide).iterable())
+
+    assert summary.looked == 1
+    assert {rule.rule: rule.kept == 1 for rule in summary.rules if rule.rule in decided} == decided
+    assert all(rule.kept + rule.copied == 1 for rule in summary.rules)
 
 
 def _ops(kind: str) -> tuple[str, ...]:

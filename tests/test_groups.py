@@ -12,8 +12,9 @@ from bucketproof import Target, Verdict
 from bucketproof.cli import main
 from bucketproof.properties import PROFILES, PROPERTIES, cells, judge
 from bucketproof.properties.campaigns import GROUPED
+from bucketproof.properties.outcome import Failure, Outcome
 from bucketproof.reference import get_named_tensor_buckets
-from bucketproof.report import Style, render
+from bucketproof.report import Style, explain, render
 from bucketproof.strategies import GROUPS, PROVENANCES, plans
 from bucketproof.strategies.draw import _checked
 from bucketproof.strategies.groups import group
@@ -123,6 +124,18 @@ def test_a_cell_is_skipped_where_something_is_missing(monkeypatch: pytest.Monkey
     outcome = judge(cell, Target("reference", get_named_tensor_buckets), PROFILES["smoke"], 0)
 
     assert (outcome.status, outcome.reason) == ("skipped", "one core")
+
+
+def test_a_failure_that_takes_several_processes_says_why_it_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = Failure("It holds.", "it did not", "Plan((), 1)", (), ())
+    monkeypatch.setattr("bucketproof.trial.judge", lambda cell, *_: Outcome(cell.id, "fail", "MUST", failure=failure))
+    (cell,) = select([SHIPPED], ["processes"])
+
+    outcome = Trial(Target("reference", get_named_tensor_buckets), PROFILES["smoke"]).judge(cell)
+
+    assert outcome.failure == replace(failure, unscripted="a script has one process, and this takes more")
+    assert explain(outcome)[-1] == "There is no script for it: a script has one process, and this takes more."
+    assert explain(replace(outcome, failure=failure))[-1] == "  Plan((), 1)"
 
 
 def test_cells_that_ranks_judge_are_one_group_of_tests() -> None:

@@ -17,6 +17,7 @@ from bucketproof.properties.judging import cheap_collections, judge, survey
 from bucketproof.properties.models import MODELS, MODELS_ON_META
 from bucketproof.properties.promises import DEFAULT
 from bucketproof.reference import compact, get_named_tensor_buckets_sync
+from bucketproof.report import explain
 from bucketproof.repro import scripted
 from bucketproof.strategies import (
     EXPORTERS,
@@ -143,10 +144,10 @@ def test_without_the_group_there_is_no_model() -> None:
 
 def test_what_is_drawn_of_a_model_begins_with_its_first_weight() -> None:
     drawn: list[Plan] = []
-    from hypothesis import given, settings
+    from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
-    @settings(max_examples=30, database=None, derandomize=True)
+    @settings(max_examples=30, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def look(data: st.DataObject) -> None:
         drawn.append(data.draw(drawn_for("jamba", DEFAULT)))
@@ -213,6 +214,10 @@ def test_the_smallest_plan_of_a_counter_of_32_bits_is_a_few_weights_and_has_no_s
     assert outcome.failure is not None
     assert len(outcome.failure.items) <= 16
     assert outcome.failure.script == ""
+    said = (
+        "There is no script for it: its weights are on the meta device, and in memory they may be more than there is."
+    )
+    assert said in " ".join(" ".join(explain(outcome)).split())
 
 
 def test_a_failure_that_takes_thousands_of_items_is_told_in_a_page() -> None:

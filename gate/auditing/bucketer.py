@@ -16,11 +16,11 @@ from bucketproof.auditing.custody import RULES
 from bucketproof.auditing.findings import Finding, Kind
 from bucketproof.auditing.kept import names_any
 from bucketproof.auditing.ledger import OnFinding
-from bucketproof.auditing.memory import Record, layout_of
-from bucketproof.auditing.reading import changed, read
-from bucketproof.auditing.streams import SAMPLE, WINDOW, Watched, WatchedAsync, audit, how
+from bucketproof.auditing.memory import Record
+from bucketproof.auditing.reading import changed, layout_of, read
+from bucketproof.auditing.streams import SAMPLE, WINDOW, Watched, WatchedAsync, audit
 from bucketproof.auditing.summary import Summary
-from bucketproof.auditing.watch import Auditor, OnSummary
+from bucketproof.auditing.watch import Auditor, OnSummary, how
 from bucketproof.properties.buckets import buckets_of, pairs_of
 from bucketproof.reference.sound import _aclose, _async_iterator, _close
 
@@ -54,7 +54,6 @@ def audit_bucketer(
     def watched(weights: Any, bucket_bytes: float, *args: Any, **options: Any) -> Any:
         given = audit(weights, on_finding=on_finding, window=window, sample=sample, rules=names)
         sides = Sides(given._auditor, bucket_bytes, on_summary, f"{_named(function)} of {given._auditor.source}")
-        given.pulled = sides.pulled
         result = function(given, bucket_bytes, *args, **options)
         if hasattr(result, "__aiter__") or inspect.isawaitable(result):
             return WatchedAsyncBuckets(result, sides)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-
-from bucketproof.reference.generations import fills_its_storage, has_no_base
-from bucketproof.reference.ownership import _is_in_plain_order
+from bucketproof.auditing.memory import Record
 
 RULES = ("base-guard", "storage-size", "reference")
 
@@ -21,11 +18,12 @@ def known(rules: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def kept_by(tensor: torch.Tensor, rules: tuple[str, ...], *, owned: bool) -> tuple[str, ...]:
-    """Which of the rules keep the tensor where it lies. `owned` is what the reference asks for, and is costly."""
+def kept_by(record: Record, rules: tuple[str, ...], *, owned: bool) -> tuple[str, ...]:
+    """Which of the rules keep a hand-over where it lies. `owned` is what the reference asks for, and is costly."""
+    dense, has_base = record.layout.dense, record.facts[0]
     decided = {
-        "base-guard": has_no_base(tensor),
-        "storage-size": fills_its_storage(tensor),
-        "reference": owned and _is_in_plain_order(tensor),
+        "base-guard": not has_base,
+        "storage-size": dense and record.region.nbytes == record.layout.nbytes,
+        "reference": owned and dense and not record.is_lazy,
     }
     return tuple(rule for rule in rules if decided[rule])

@@ -26,9 +26,9 @@ class Place:
 
     __slots__ = ("again", "device", "names", "nbytes", "number", "start", "turns", "written")
 
-    def __init__(self, number: int, storage: torch.UntypedStorage) -> None:
+    def __init__(self, number: int, storage: torch.UntypedStorage, start: int, nbytes: int) -> None:
         self.number = number
-        self.start, self.nbytes, self.device = storage.data_ptr(), storage.nbytes(), storage.device
+        self.start, self.nbytes, self.device = start, nbytes, storage.device
         self.turns = 0
         """How often something was handed over from it."""
         self.names: list[str] = []
@@ -49,7 +49,7 @@ class Region:
         self.foreign = is_foreign(storage)
         self.start = storage.data_ptr()
         self.nbytes = storage.nbytes()
-        self.place = Place(number, storage)
+        self.place = Place(number, storage, self.start, self.nbytes)
         self.starts: list[int] = []
         """Addresses at which hand-overs begin, in order, and `records` beside them."""
         self.records: list[Record] = []
@@ -197,21 +197,13 @@ def _facts(tensor: torch.Tensor) -> tuple[bool, bool, bool, str, torch.device, t
 
 def is_foreign(storage: torch.UntypedStorage) -> bool:
     """Whether torch did not allocate it, or has exported it, or shares it with another process."""
-    return not storage.resizable() or (storage.device.type == "cpu" and storage.is_shared())
+    return not storage.resizable() or (storage.is_shared() and storage.device.type == "cpu")
 
 
 def _in_words(where: Where) -> tuple[str, ...]:
     return tuple(
         each if isinstance(each, str) else f"{each[0].co_filename}:{each[1]} in {each[0].co_name}" for each in where
     )
-
-
-def layout_of(tensor: torch.Tensor) -> Layout:
-    """Where the tensor's elements lie."""
-    shape, stride, nbytes, dense = tensor.shape, tensor.stride(), tensor.nbytes, tensor.is_contiguous()
-    size = tensor.itemsize
-    reach = nbytes if dense or not nbytes else size * (1 + sum(s * (n - 1) for s, n in zip(stride, shape, strict=True)))
-    return Layout(tensor.dtype, shape, stride, int(tensor.storage_offset()) * size, dense, nbytes, reach)
 
 
 class Foreign:

@@ -37,6 +37,17 @@ class Layout(NamedTuple):
     nbytes: int
     reach: int
     """From its first byte to behind its last, as its strides reach."""
+    on_host: bool
+    """Whether its memory has an address here."""
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Where the tensor's elements lie."""
+    shape, stride, nbytes, dense = tensor.shape, tensor.stride(), tensor.nbytes, tensor.is_contiguous()
+    size = tensor.itemsize
+    reach = nbytes if dense or not nbytes else size * (1 + sum(s * (n - 1) for s, n in zip(stride, shape, strict=True)))
+    offset = int(tensor.storage_offset()) * size
+    return Layout(tensor.dtype, shape, stride, offset, dense, nbytes, reach, tensor.device.type in ON_HOST)
 
 
 def read(storage: torch.UntypedStorage, layout: Layout, *, whole: bool = False) -> Digest:
@@ -46,7 +57,7 @@ def read(storage: torch.UntypedStorage, layout: Layout, *, whole: bool = False) 
     """
     if layout.offset + layout.reach > storage.nbytes():
         return None
-    if storage.device.type not in ON_HOST:
+    if not layout.on_host:
         return _on_device(storage, layout, whole)
     address = storage.data_ptr() + layout.offset
     if whole:

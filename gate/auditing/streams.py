@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from bucketproof.auditing.custody import RULES, known
+from bucketproof.auditing.findings import AuditError
 from bucketproof.auditing.ledger import OnFinding
 from bucketproof.auditing.stacks import standing
 from bucketproof.auditing.summary import Summary
-from bucketproof.auditing.watch import Auditor, OnSummary
+from bucketproof.auditing.watch import Auditor, OnSummary, how
 from bucketproof.reference.sound import _aclose, _close
 
 WINDOW = 1 << 16
-SAMPLE = 1 << 26
+SAMPLE = 1 << 27
 
 
 def audit(
@@ -82,61 +83,27 @@ def _named(iterator: object) -> str:
 class _Watched:
     """What the two kinds of stream share."""
 
-    def __init__(self, iterator: Any, auditor: Auditor) -> None:
-        self._iterator, self._auditor, self._ledger = iterator, auditor, auditor.ledger
-        self.pulled: Callable[[], None] | None = None
-        """Called when the producer is about to be advanced."""
+    _auditor: Auditor
 
     @property
     def summary(self) -> Summary:
         """What is known by now; once the stream has ended, all that there is to know."""
         return self._auditor.summary()
 
-    def _end(self, ended: str) -> None:
-        """Raise what was found at the very end, if that was asked for."""
-        self._auditor.end(ended)
-        if refusal := self._auditor.ledger.refused():
-            raise refusal
-
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_auditor") and not is_ending():
             self._auditor.end("abandoned")
 
 
-class Watched(_Watched):
-    """A watched iterator."""
+class Watched(_Watched, chain[Any]):
+    """A watched iterator. It is a chain of a single link, which costs next to nothing to be advanced."""
 
-    def __init__(self, iterator: Any, auditor: Auditor) -> None:
-        super().__init__(iterator, auditor)
-        self._next = iterator.__next__
-        self._saw = auditor.saw
+    def __new__(cls, iterator: Iterator[Any], auditor: Auditor) -> Watched:
+        """Watch an iterator."""
+        return super().__new__(cls, auditor.passed_on(iterator))
 
-    def __iter__(self) -> Watched:
-        return self
-
-    def __next__(self) -> Any:
-        if self.pulled is not None:
-            self.pulled()
-        try:
-            pair = self._next()
-        except StopIteration:
-            self._end("completed")
-            raise
-        except BaseException as error:
-            self._auditor.end(how(error))
-            raise
-        if self._saw(pair):
-            del pair  # the traceback would hold it
-            self._refuse()
-        return pair
-
-    def _refuse(self) -> None:
-        """Raise what was found in place of the hand-over at which it was."""
-        refusal = self._ledger.refused()
-        assert refusal is not None
-        self._auditor.end(how(refusal))
-        _close(self._iterator)
-        raise refusal
+    def __init__(self, iterator: Iterator[Any], auditor: Auditor) -> None:
+        self._iterator, self._auditor = iterator, auditor
 
     def close(self) -> None:
         """End the stream, and close the producer if it can be closed."""
@@ -147,27 +114,34 @@ class Watched(_Watched):
 class WatchedAsync(_Watched):
     """A watched async iterator."""
 
+    def __init__(self, iterator: AsyncIterator[Any], auditor: Auditor) -> None:
+        self._iterator, self._auditor = iterator, auditor
+        self._given: list[Any] = []
+        self._passed_on = auditor.passed_on(_taken(self._given))
+
     def __aiter__(self) -> WatchedAsync:
         return self
 
     async def __anext__(self) -> Any:
-        if self.pulled is not None:
-            self.pulled()
+        if self._auditor.sides is not None:
+            self._auditor.sides.pulled()
         try:
-            pair = await self._iterator.__anext__()
+            self._given.append(await self._iterator.__anext__())
         except StopAsyncIteration:
-            self._end("completed")
+            self._auditor.end("completed")
+            if refusal := self._auditor.ledger.refused():
+                raise refusal from None
             raise
         except BaseException as error:
             self._auditor.end(how(error))
             raise
-        self._auditor.saw(pair)
-        if refusal := self._ledger.refused():
-            del pair
-            self._auditor.end(how(refusal))
+        try:
+            return next(self._passed_on)
+        except AuditError:
             await _aclose(self._iterator)
-            raise refusal
-        return pair
+            raise
+        except StopIteration:  # it was refused before
+            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         """End the stream, and close the producer if it can be closed."""
@@ -175,11 +149,7 @@ class WatchedAsync(_Watched):
         await _aclose(self._iterator)
 
 
-def how(error: BaseException) -> str:
-    """How a stream ended that raised."""
-    if isinstance(error, asyncio.CancelledError):
-        return "cancelled"
-    if isinstance(error, GeneratorExit):
-        return "closed"
-    text = str(error).strip().split("\n")[0]
-    return f"failed: {type(error).__name__}{f': {text}' if text else ''}"
+def _taken(given: list[Any]) -> Iterator[Any]:
+    """Whatever is in the list by the time that it is asked for."""
+    while True:
+        yield given.pop()

@@ -7,9 +7,10 @@ nobody but the consumer could reach is the consumer's to write, so there only th
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,17 +19,18 @@ import torch
 from bucketproof.auditing.custody import kept_by
 from bucketproof.auditing.findings import Kind
 from bucketproof.auditing.ledger import Ledger, OnFinding
-from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where, layout_of
+from bucketproof.auditing.memory import Foreign, Place, Record, Region, Where
 from bucketproof.auditing.overlap import share_bytes
-from bucketproof.auditing.reading import Changed, Pending, changed, read
+from bucketproof.auditing.reading import Changed, Pending, changed, layout_of, read
 from bucketproof.auditing.rules import Rules
 from bucketproof.auditing.summary import Summary, lent_of, round_trips
 from bucketproof.auditing.words import shared, trait, traits, written
 from bucketproof.reference.ownership import is_held_by_nobody_else
+from bucketproof.reference.sound import _close
 
 _FIRST = 32
 """Hand-overs that are looked at closely at any rate, so that a short stream is seen."""
-_STRIDE = 7
+_STRIDE = 13
 """Of the others, there is a glance at one in so many: no multiple of what producers have in rings."""
 
 OnSummary = Callable[[Summary], object]
@@ -40,9 +42,44 @@ class Side(Protocol):
     def given(self, index: int, name: str, tensor: torch.Tensor, record: Record | None) -> None:
         """A hand-over was produced. The tensor is not to be kept."""
 
+    def pulled(self) -> None:
+        """The producer is about to be advanced."""
+
 
 class Auditor:
     """Sees each hand-over of one stream. It holds no tensor, no storage, and no view of one."""
+
+    __slots__ = (
+        "_by_start",
+        "_came_round",
+        "_due",
+        "_foreign",
+        "_left",
+        "_looked",
+        "_numbered",
+        "_on_summary",
+        "_previous",
+        "_regions",
+        "_remembered",
+        "_room",
+        "_rules",
+        "_sample",
+        "_seconds",
+        "_seen_bytes",
+        "_spare",
+        "_started",
+        "_stride",
+        "_unreadable",
+        "_where",
+        "_window",
+        "_written_in",
+        "ended",
+        "ledger",
+        "pending",
+        "sides",
+        "source",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -65,15 +102,14 @@ class Auditor:
         self.source, self._where = source, where
         self._started = time.perf_counter()
         self._seconds = 0.0
-        self.items = 0
-        self._nbytes = 0
         self._looked = 0
         self._unreadable = 0
-        self._stride = 1
-        """At how many of the next hand-overs there is a glance: at one in so many."""
-        self._skipped = 0
-        self._passed = 0
-        """Bytes since the last close look."""
+        self._stride = self._left = self._due = 1
+        """There is a glance at one hand-over in so many, after so many more, at the one of this number (from 1)."""
+        self._room = self._sample
+        """Bytes that may go by until the next close look."""
+        self._seen_bytes = 0
+        """Bytes up to the last one."""
         self._regions: dict[int, Region] = {}
         self._numbered = 0
         self._remembered: deque[Record] = deque()
@@ -84,83 +120,108 @@ class Auditor:
         self._written_in: dict[int, Place] = {}
         self._spare = 0
 
+    @property
+    def items(self) -> int:
+        """How many hand-overs there were."""
+        return self._due - self._left
+
+    @property
+    def nbytes(self) -> int:
+        """Their bytes."""
+        return self._seen_bytes + self._sample - self._room
+
     # What happens for each hand-over.
 
-    def saw(self, pair: Any) -> bool:
-        """Note a hand-over. Whether there is something to be raised now.
+    def passed_on(self, weights: Iterator[Any]) -> Iterator[Any]:
+        """The hand-overs of a producer, each noted before it is yielded. Raises what is found, if that was asked for.
 
-        Most hand-overs are but counted, so this is one function and not a few. Whatever goes wrong here is not the
-        producer's trouble.
+        Most of them are but counted, and that is done right here: a call for each would cost as much again.
         """
         try:
+            for pair in weights:
+                try:
+                    room = self._room - pair[1].nbytes
+                except Exception:
+                    room = 0  # whatever it is
+                left = self._left = self._left - 1
+                if left and room > 0:
+                    self._room = room
+                elif self._saw(pair, room):
+                    del pair  # the traceback would hold it
+                    refusal = self.ledger.refused()
+                    assert refusal is not None
+                    self.end(how(refusal))
+                    _close(weights)
+                    raise refusal
+                # Nothing here may name the tensor while the producer works.
+                yield (pair, (pair := None))[0]
+                if self.sides is not None:
+                    self.sides.pulled()
+        except GeneratorExit:  # whoever closes it, or lets go of it, has said so
+            raise
+        except BaseException as error:
+            self.end(how(error))
+            raise
+        self.end("completed")
+        if refusal := self.ledger.refused():
+            raise refusal
+
+    def _saw(self, pair: Any, room: int) -> bool:
+        """Note a hand-over that is due. Whether there is something to be raised now.
+
+        Whatever goes wrong here is not the producer's trouble.
+        """
+        index = self.items - 1
+        try:
             tensor = pair[1]
-            self._skipped += 1
-            if self._skipped < self._stride:
-                passed = self._passed + tensor.nbytes
-                if passed < self._sample:
-                    self._passed = passed
-                    self.items += 1
-                    return False
-            elif self._stride > 1 and self._is_plain(tensor):
-                self._skipped = 0
-                self._passed += tensor.nbytes
-                self.items += 1
-                return False
-            self._skipped = 0
-            self._see(pair)
+            if room > 0 and self._stride > 1 and self._is_plain(tensor, self._room - room):
+                self._room = room
+            else:
+                self._see(index, pair)
         except Exception as error:
-            self.ledger.trouble(f"item {self.items - 1}", error)
+            self.ledger.trouble(f"item {index}", error)
+        self._left, self._due = self._stride, index + 1 + self._stride
         return self.ledger.refusal is not None
 
-    def _is_plain(self, tensor: torch.Tensor) -> bool:
+    def _is_plain(self, tensor: torch.Tensor, nbytes: int) -> bool:
         """Whether there is nothing remarkable at a glance."""
         if type(tensor) is not torch.Tensor or tensor.requires_grad:
             return False
-        storage, nbytes = tensor.untyped_storage(), tensor.nbytes
-        return (
-            self._passed + nbytes < self._sample
-            and storage.nbytes() == nbytes
-            and storage._cdata not in self._regions
-            and storage.resizable()
-        )
+        storage = tensor.untyped_storage()
+        return storage.nbytes() == nbytes and storage._cdata not in self._regions and storage.resizable()
 
-    def _see(self, pair: Any) -> None:
+    def _see(self, index: int, pair: Any) -> None:
         name, tensor = pair
-        self.items += 1
         record = None
         if _is_readable(tensor):
-            self._passed += tensor.nbytes
-            if self._is_close(tensor):
-                self._nbytes, self._passed = self._nbytes + self._passed, 0
-                record = self._look(self.items - 1, name, tensor)
+            self._room -= tensor.nbytes
+            if self._is_close(index, tensor):
+                self._seen_bytes, self._room = self.nbytes, self._sample
+                record = self._look(index, name, tensor)
         else:
             self._unreadable += 1
         if self._previous is not None:
             self._look_again(self._previous)
         self._previous = record if record is not None and not record.exclusive else None
-        self._stride = _STRIDE if self._is_calm() else 1
+        self._stride = _STRIDE if self._is_calm(index) else 1
         if self.sides is not None:
-            self.sides.given(self.items - 1, name, tensor, record)
+            self.sides.given(index, name, tensor, record)
 
-    def _is_calm(self) -> bool:
+    def _is_calm(self, index: int) -> bool:
         """Whether the next hand-overs can be passed by: none is awaited, and nothing that is written was seen yet."""
-        is_awaited = self._previous is not None or self.items < _FIRST or self.sides is not None
+        is_awaited = self._previous is not None or index < _FIRST - 1 or self.sides is not None
         return not (is_awaited or self._written_in or self._sample == 0)
 
-    def _is_close(self, tensor: torch.Tensor) -> bool:
-        """Whether to look closely: at what is remarkable already, and at one hand-over in so many bytes."""
-        storage = tensor.untyped_storage()
+    def _is_close(self, index: int, tensor: torch.Tensor) -> bool:
+        """Whether to look closely: at one hand-over in so many bytes, and at what is remarkable already."""
+        if index < _FIRST or self._room <= 0:
+            return True
         if tensor.requires_grad:
             kind: Kind = "requires-grad" if tensor.grad_fn is None else "graph"
             if self.ledger.wants(kind):
                 return True
-        return (
-            self.items <= _FIRST
-            or self._passed >= self._sample
-            or storage._cdata in self._regions
-            or storage.nbytes() != tensor.nbytes
-            or not storage.resizable()
-        )
+        storage = tensor.untyped_storage()
+        return storage._cdata in self._regions or storage.nbytes() != tensor.nbytes or not storage.resizable()
 
     def _look(self, index: int, name: str, tensor: torch.Tensor) -> Record | None:
         # Before anything here holds the storage, since holders are counted.
@@ -174,7 +235,7 @@ class Auditor:
         record = Record(index, name, tensor, layout, region, self._where())
         record.exclusive = exclusive
         owned = exclusive and layout.nbytes == region.nbytes
-        record.kept_by = kept_by(tensor, self._rules.names, owned=owned)
+        record.kept_by = kept_by(record, self._rules.names, owned=owned)
         self._rules.decided(record, owned=owned)
         self._compare(record)
         record.digest = read(storage, layout, whole=self.whole)
@@ -343,7 +404,7 @@ class Auditor:
             source=self.source,
             ended=self.ended,
             items=self.items,
-            nbytes=self._nbytes + self._passed,
+            nbytes=self.nbytes,
             looked=self._looked,
             unreadable=self._unreadable,
             seconds=round(self._seconds or time.perf_counter() - self._started, 3),
@@ -362,3 +423,13 @@ def _is_readable(tensor: object) -> bool:
         return False
     kind = type(tensor)
     return kind is torch.Tensor or kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def how(error: BaseException) -> str:
+    """How a stream ended that raised."""
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    if isinstance(error, GeneratorExit):
+        return "closed"
+    text = str(error).strip().split("\n")[0]
+    return f"failed: {type(error).__name__}{f': {text}' if text else ''}"

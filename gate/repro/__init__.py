@@ -34,7 +34,21 @@ def scripted(outcome: Outcome, target: Target, spec: str) -> Outcome:
         text = script(outcome.cell, outcome.failure, target, spec)
     except Exception:  # a verdict is one without a script, too
         text = ""
+    if not text:
+        is_described = "device='meta'" in outcome.failure.plan
+        return unscripted(outcome, _TOO_LARGE if is_described else _NOT_SHOWN)
     return replace(outcome, failure=replace(outcome.failure, script=text))
+
+
+def unscripted(outcome: Outcome, reason: str) -> Outcome:
+    """The outcome with the reason why there is no script, if it has failed."""
+    if outcome.failure is None:
+        return outcome
+    return replace(outcome, failure=replace(outcome.failure, unscripted=reason))
+
+
+_TOO_LARGE = "its weights are on the meta device, and in memory they may be more than there is"
+_NOT_SHOWN = "none could be written that shows it"
 
 
 def script(cell: str, failure: Failure, target: Target, spec: str) -> str:

@@ -73,6 +73,7 @@ class _Received(Buffer):
         if not dist.is_initialized():  # this rank has left
             return
         if dist.get_rank() == 0:
+            # A poison: a lender knows what comes next only when it is lent, and then it is written over this.
             super()._write()
         with suppress(RuntimeError), leaving():
             self._sending = dist.broadcast(_bytes(self.raw), 0, async_op=True)

@@ -4,17 +4,19 @@
 
 The manifests: 20,000 small weights; the same number of weights with 4 GiB altogether; 4 GiB in large weights. Each is
 handed over as new tensors of a trainer would be: from a list of tensors that live already. The clones are dropped at
-once. One thread computes, and what is measured are the seconds that it computes, so that other work on the machine
-counts as little as it can.
+once. One thread computes, and what is measured are the seconds that it computes. All sides make their passes at the
+same time, a few weights each in turn, so that other work on the machine is in the way of all of them.
 """
 
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ import torch
 from bucketproof import audit
 
 GIB = 1 << 30
+PIECE = 1 << 24
+"""Bytes that one side clones before it is another's turn: some milliseconds of work."""
 MANIFESTS = {
     "20,000 weights of 4 KiB": (20_000, 4 << 10),
     "20,000 weights, 4 GiB altogether": (20_000, 4 * GIB // 20_000 // 4096 * 4096),
@@ -40,14 +44,24 @@ def produce(made: list[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"model.layers.{number}.weight", tensor.detach()
 
 
-def seconds(made: list[torch.Tensor], side: Callable[[Any], Any]) -> float:
-    """How long one pass computes."""
+def passes(made: list[torch.Tensor], piece: int) -> dict[str, float]:
+    """How long one pass of each side computes, with what there is to do before its first and after its last weight."""
+    taken = dict.fromkeys(SIDES, 0.0)
     gc.collect()
     gc.disable()
-    started = time.process_time()
-    for _, tensor in side(produce(made)):
-        tensor.clone()
-    taken = time.process_time() - started
+    streams: dict[str, Any] = {}
+    for place, (name, side) in enumerate(SIDES.items()):
+        apart = len(made) * place // len(SIDES)  # else one would find in the caches what another has just read
+        started = time.process_time()
+        streams[name] = iter(side(produce(made[apart:] + made[:apart])))
+        taken[name] += time.process_time() - started
+    for _ in range(0, len(made) + 1, piece):  # one more, for the end
+        for name in sorted(streams, key=lambda name: random.random()):
+            stream = streams[name]
+            started = time.process_time()
+            for _, tensor in islice(stream, piece):
+                tensor.clone()
+            taken[name] += time.process_time() - started
     gc.enable()
     return taken
 
@@ -55,13 +69,9 @@ def seconds(made: list[torch.Tensor], side: Callable[[Any], Any]) -> float:
 def measure(count: int, nbytes: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of each pass, by side."""
     made = [torch.full((nbytes // 2,), number, dtype=torch.bfloat16) for number in range(count)]
-    taken: dict[str, list[float]] = {name: [] for name in SIDES}
-    for number in range(rounds + 1):
-        for name, side in SIDES.items():
-            spent = seconds(made, side)
-            if number:  # the first round warms up
-                taken[name].append(spent)
-    return taken
+    piece = max(1, PIECE // nbytes)
+    found = [passes(made, piece) for _ in range(rounds + 1)][1:]  # the first round warms up
+    return {name: [each[name] for each in found] for name in SIDES}
 
 
 def main() -> None:
