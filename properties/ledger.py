@@ -7,14 +7,21 @@ numpy for instance, it does not see. It is suspended while control is in the pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,24 @@ class Ledger(TorchDispatchMode):
 
     def _is_own(self, storage_id: int) -> bool:
         return storage_id in self._own and not self._own[storage_id][0].expired()
+
+
+@contextmanager
+def same_modes() -> Iterator[None]:
+    """The modes that torch's operators go through are afterwards as they were.
+
+    What hangs is ended wherever it is, also where a ledger was entered and nobody knows of it yet.
+    """
+    before = _get_current_dispatch_mode_stack()
+    try:
+        yield
+    finally:
+        now = _get_current_dispatch_mode_stack()
+        same = len([*takewhile(lambda pair: pair[0] is pair[1], zip(before, now, strict=False))])
+        for _ in now[same:]:
+            _pop_mode()
+        for mode in before[same:]:
+            _push_mode(mode)
 
 
 class _Suspended(AbstractContextManager[None]):

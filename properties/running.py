@@ -14,6 +14,7 @@ import torch
 
 from bucketproof.properties.buckets import Malformed, buckets_of
 from bucketproof.properties.consumer import Consumer
+from bucketproof.properties.ledger import same_modes
 from bucketproof.properties.limits import Hang, seconds_for, time_limit
 from bucketproof.properties.run import Event, Run
 from bucketproof.properties.surroundings import undisturbed
@@ -36,6 +37,7 @@ def execute(target: Target, plan: Plan) -> Run:
     return run
 
 
+@same_modes()
 def execute_together(target: Target, *plans: Plan) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
     runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]

@@ -11,11 +11,17 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+)
 
 from bucketproof.properties import NotABucketer, Run, Target, execute, limits
 from bucketproof.properties.buckets import Malformed
@@ -406,3 +412,45 @@ def test_a_mode_that_a_target_leaves_on_is_told_and_ended():
     assert any("inference mode" in trace for trace in run.traces)
     assert not torch.is_inference_mode_enabled()
     assert torch.is_grad_enabled()
+
+
+def test_a_mode_that_a_run_has_left_on_is_gone_in_the_next_one():
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def leaves_it_on(weights, limit):
+        Watching().__enter__()
+        return [list(weights)]
+
+    def hangs_in_it(weights, limit):
+        with Watching():
+            while True:
+                pass
+
+    seen: list[object] = []
+    plan = Plan((Item("w", "fresh"),), 64)
+    for target in (leaves_it_on, hangs_in_it):
+        with patch.object(limits, "SECONDS", 0.1):
+            execute(Target("mine", target), plan)
+        assert _get_current_dispatch_mode_stack() == []
+    seen.clear()
+    execute(Target("mine", get_named_tensor_buckets_sync), plan)
+    assert seen == []
+
+
+def test_a_mode_of_whoever_runs_us_is_on_afterwards():
+    class Idle(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def takes_it_off(weights, limit):
+        weights = list(weights)
+        while _get_current_dispatch_mode_stack():
+            _pop_mode()
+        return [weights]
+
+    with Idle() as mode:
+        assert execute(Target("mine", takes_it_off), Plan((Item("w", "fresh"),), 64)).error is not None
+        assert _get_current_dispatch_mode_stack() == [mode]
