@@ -132,7 +132,7 @@ def _adapter(spec: str) -> tuple[registry.Adapter, str]:
 
 
 def _entry(adapter: registry.Adapter, version: str, verdict: Verdict | None, problem: str = "") -> Entry:
-    reasons = {name: said.because for name, said in adapter.promises.items()}
+    reasons = {name: said.because for name, said in adapter.promised(version).items()}
     facts = (adapter.spec(version), adapter.project, adapter.which, version, adapter.source, adapter.why)
     return Entry(*facts, reasons, verdict, problem)
 

@@ -94,13 +94,14 @@ def reusable(run: Run) -> Iterator[Problem]:
         "ends_at": 0,
         "lenders": tuple(replace(each, overwrite="end") for each in run.plan.lenders),
     }
-    after = run.repeat(**plain, items=_other_bits(run))
+    items = _other_bits(run)
+    after = run.repeat(**plain, items=items)
     yield from _cut_elsewhere(after, f"in a sync after one that {_HOW[run.plan.ends]}")
     again = list(arrival(after))
     if not again:
         return
     # What goes wrong with weights of which no earlier sync knows the names is another property's.
-    of_itself = {problem.item for problem in arrival(run.repeat(**plain, items=_unheard_of(run)))}
+    of_itself = {problem.item for problem in arrival(run.repeat(**plain, items=_unheard_of(items)))}
     for problem in again:
         if problem.item not in of_itself:
             yield Problem(f"in a sync after one that {_HOW[run.plan.ends]}: {problem.what}", problem.item)
@@ -169,9 +170,9 @@ def _other_bits(run: Run) -> tuple[Item, ...]:
     return tuple(replace(item, seed=item.seed + 1000) for item in run.plan.items)
 
 
-def _unheard_of(run: Run) -> tuple[Item, ...]:
+def _unheard_of(items: tuple[Item, ...]) -> tuple[Item, ...]:
     prefix = f"sync{next(_SYNCS)}."
-    return tuple(replace(item, name=prefix + item.name) for item in run.plan.items)
+    return tuple(replace(item, name=prefix + item.name) for item in items)
 
 
 _SYNCS = itertools.count()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+import torch
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties import PROFILES, Promises, Target, cells, judge, limits, preflight
@@ -31,6 +35,21 @@ def test_a_failing_cell_has_the_same_smallest_plan_each_time() -> None:
     assert first.failure is not None
     assert first.failure == second.failure
     assert len(first.failure.plan.split("Item(")) == 2, "one item is enough to show it"
+
+
+def test_what_depends_on_the_content_is_not_blamed_on_an_earlier_sync() -> None:
+    """A weight that is altered in one sync and not in the next is altered by what it holds."""
+
+    def clears_a_bit(weights: Any, bucket_bytes: float) -> Iterator[Any]:
+        for name, tensor in weights:
+            copy = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+            copy.view(-1).view(torch.uint8)[:1] &= 0x7F
+            yield [(name, copy)]
+
+    found = {cell.id: cell for cell in cells()}
+    target = Target("clears-a-bit", clears_a_bit)
+    assert judge(found["values.conserved[fresh]"], target, PROFILES["smoke"], 0).status == "fail"
+    assert judge(found["lifecycle.reusable"], target, PROFILES["smoke"], 0).status == "pass"
 
 
 def test_a_target_that_hangs_fails_smoke_and_is_not_judged_further(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def load(spec: str) -> Released:
     """The released bucketer that ``spec`` names. Raises ``Unavailable``, a line that says what to do."""
     project, version, which = _parts(spec)
     chosen = registry.find(project, which)
-    wheel = fetch(project, version, releases=chosen.releases)
+    wheel, promised = fetch(project, version, releases=chosen.releases), chosen.promised(version)
     return Released(
         spec=chosen.spec(version),
         made=_built(chosen, wheel),
@@ -81,8 +81,8 @@ def load(spec: str) -> Released:
         version=version,
         sha256=wheel.sha256,
         source=chosen.source,
-        promises={name: said.value for name, said in chosen.promises.items()},
-        reasons={name: said.because for name, said in chosen.promises.items()},
+        promises={name: said.value for name, said in promised.items()},
+        reasons={name: said.because for name, said in promised.items()},
         why=chosen.why,
     )
 

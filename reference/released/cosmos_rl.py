@@ -14,13 +14,14 @@ from bucketproof.reference.released.registry import Bucketer, Packer, Said, adap
 from bucketproof.reference.released.wheels import Wheel
 
 _PACKING = "cosmos_rl/utils/tensor_packing.py"
-_RELEASES = {"0.4.7": "bbdefd4df74153cfacf57def859e03eff94e706523cbb62ca796adee9858d4cc"}
+_NEWEST = {"0.4.7": "bbdefd4df74153cfacf57def859e03eff94e706523cbb62ca796adee9858d4cc"}
 
 
 @adapter(
     "cosmos-rl",
     source=_PACKING,
-    releases=_RELEASES,
+    releases=_NEWEST,
+    history="0.4.6, the first to have it, has the same function",
     why="cosmos-rl groups the tensors of a weight sync into the buckets that this function yields",
     promises={
         "scope": Said(("values", "boundaries", "memory", "lifecycle"), "it groups, and says nothing of memory"),
@@ -54,7 +55,9 @@ def _tensors(weights: Any, names: deque[str]) -> Iterator[torch.Tensor]:
     "cosmos-rl",
     which="packer",
     source=_PACKING,
-    releases=_RELEASES,
+    releases={"0.4.6": "17231a54062d799c3734707f1a828982784ff4ded596991adf4dc1e5443a09fa", **_NEWEST},
+    history="0.4.6, the first to have it, views tensors as bytes as they are; 0.4.7 computes what is still to be "
+    "conjugated or negated, and does away with odd strides",
     why="cosmos-rl copies a bucket into a buffer of bytes, and from there into the tensors of the other side",
     promises={
         "scope": Said(

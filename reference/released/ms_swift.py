@@ -16,14 +16,15 @@ from bucketproof.reference.released.wire import THROUGH_A_BUFFER, Wire, serve
 
 _UTILS = "swift/rlhf_trainers/utils.py"
 _SENDER = "swift/ray/megatron/rollout/weight_transfer.py"
-_RELEASES = {"4.6.0": "8888ca2b88681aeabffc981f289ffc3e4fa6e4da7f83e885114ec0edbe8d99ea"}
+_NEWEST = {"4.6.0": "8888ca2b88681aeabffc981f289ffc3e4fa6e4da7f83e885114ec0edbe8d99ea"}
 _MIB = 1 << 20
 
 
 @adapter(
     "ms-swift",
     source=_UTILS,
-    releases=_RELEASES,
+    releases=_NEWEST,
+    history="since 3.10.0, the first to have it, the function has not changed",
     why="ms-swift's trainers sync the buckets of parameters that this function lists",
     promises={
         "scope": Said(("values", "boundaries", "memory", "lifecycle"), "it groups, and says nothing of memory"),
@@ -47,7 +48,9 @@ def create_parameter_buckets(wheel: Wheel) -> Bucketer:
     "ms-swift",
     which="flattened",
     source=_UTILS,
-    releases=_RELEASES,
+    releases={"4.1.3": "b4c99b37be8d43339ef274db0b07f37078e15f73f350a534c15d67bc1057bfeb", **_NEWEST},
+    history="up to 4.1.3, since 3.10.0, all of a bucket is copied into the dtype of its first weight; since 4.2.0 it is "
+    "put together as bytes",
     why="ms-swift's trainers flatten a bucket with this class, a copy of SGLang's, and its server reconstructs it",
     promises={
         "duplicates": Said(None, "what is reconstructed is a dict by name, and a model has no name twice"),
@@ -65,7 +68,8 @@ def flattened_tensor_bucket(wheel: Wheel) -> Packer:
     "ms-swift",
     which="sender",
     source=_SENDER,
-    releases=_RELEASES,
+    releases=_NEWEST,
+    history="since 4.3.0, the first to have it, the file has not changed",
     why="ms-swift's Megatron workers send their weights to vLLM's process through this sender",
     promises={
         **THROUGH_A_BUFFER,

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -47,7 +48,9 @@ class Said:
 
 Made = Bucketer | Packer | Sender
 Build = Callable[[Wheel], Made]
-_NO_PROMISES: Mapping[str, Said] = MappingProxyType({})
+Promised = Mapping[str, Said]
+_NO_PROMISES: Promised = MappingProxyType({})
+_NOTHING_ELSE: Mapping[str, Promised] = MappingProxyType({})
 _adapters: dict[tuple[str, str], "Adapter"] = {}
 
 
@@ -59,13 +62,20 @@ class Adapter:
     which: str
     source: str
     releases: Mapping[str, str]
-    promises: Mapping[str, Said]
+    promises: Promised
+    before: Mapping[str, Promised]
+    history: str
     why: str
     build: Build
 
     def spec(self, version: str) -> str:
         """``project@version``, or ``project@version:which`` for all but the project's main bucketer."""
         return f"{self.project}@{version}" + (f":{self.which}" if self.which else "")
+
+    def promised(self, version: str) -> Promised:
+        """What a release promises otherwise than a plain bucketer does."""
+        earlier = [said for first, said in self.before.items() if _order(version) < _order(first)]
+        return {name: said for each in (self.promises, *earlier) for name, said in each.items()}
 
 
 def adapter(
@@ -74,21 +84,24 @@ def adapter(
     which: str = "",
     source: str,
     releases: Mapping[str, str],
+    history: str,
     why: str,
-    promises: Mapping[str, Said] = _NO_PROMISES,
+    promises: Promised = _NO_PROMISES,
+    before: Mapping[str, Promised] = _NOTHING_ELSE,
 ) -> Callable[[Build], Build]:
     """Register the decorated function, which makes a bucketer, a packer or a sender from a wheel.
 
     ``project`` is the normalized name on the package index; ``which`` tells a project's bucketers apart and
     is empty for the main one; ``source`` is the wheel's member that defines it; ``releases`` maps versions
-    to the SHA-256 of their wheels. Other versions are tried when asked for. ``promises`` are what it promises
-    otherwise than a plain bucketer does, each with the reason.
+    to the SHA-256 of their wheels. Other versions are tried when asked for. ``history`` says in a few words where
+    the code has changed from release to release, or that it has not. ``promises`` are what it promises otherwise
+    than a plain bucketer does, each with the reason; ``before`` maps a release to what only those before it promise.
     """
 
     def register(build: Build) -> Build:
         if (project, which) in _adapters:
             raise ValueError(f"two adapters for {project!r}, which={which!r}")
-        _adapters[project, which] = Adapter(project, which, source, releases, promises, why, build)
+        _adapters[project, which] = Adapter(project, which, source, releases, promises, before, history, why, build)
         return build
 
     return register
@@ -112,6 +125,11 @@ def find(project: str, which: str) -> Adapter:
 def specs() -> tuple[str, ...]:
     """The spec of every release that an adapter knows."""
     return tuple(each.spec(version) for each in adapters() for version in each.releases)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """By which one release comes before another: its numbers, as in 0.5.5.post3."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _has(project: str) -> bool:

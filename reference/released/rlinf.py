@@ -12,7 +12,6 @@ from bucketproof.reference.released.wheels import Wheel
 
 _SYNCER = "rlinf/hybrid_engines/weight_syncer/bucket_syncer.py"
 _HELPERS = "rlinf/utils/utils.py"
-_RELEASES = {"0.3.0": "bce718baceb029bb7c2baa24688dc97efaf83ca1fa766cdb3cbc83789446303c"}
 _HELPING = (
     *("_TORCH_DTYPE_SIZE_MAPPING", "_TORCH_STR_DTYPE_MAPPING"),
     *("dtype_size", "materialize_tensor", "normalize_device", "normalize_dtype"),
@@ -22,7 +21,8 @@ _HELPING = (
 @adapter(
     "rlinf",
     source=_SYNCER,
-    releases=_RELEASES,
+    releases={"0.3.0": "bce718baceb029bb7c2baa24688dc97efaf83ca1fa766cdb3cbc83789446303c"},
+    history="0.3.0 is the first to have it",
     why="RLinf's syncers send a state dict in the buckets that this function yields",
     promises={
         "bound": Said("soft", "its class calls the size a target; a bucket is closed once it is reached"),

@@ -18,6 +18,7 @@ _GIB = 1 << 30
     "skyrl",
     source=_CHUNKS,
     releases={"0.3.0": "0110e9434a58d6eb2aa533dd06e6346c8303757800af3c2b5a0d3f341cbad414"},
+    history="since 0.1.0, the first to have it, the file has not changed; 0.4.0 has it no more",
     why="SkyRL's FSDP workers hand over their weights in the chunks that this function yields, module by module",
     promises={
         "dtype": Said("bfloat16", "everything is cast to the dtype that is given; bfloat16 is what inference uses"),

@@ -1,9 +1,4 @@
-"""verl: the weight sync of its SGLang rollout, of its vLLM rollout, and of its checkpoint engines.
-
-For SGLang, 0.7.0 keeps references to the tensors; 0.7.1 and 0.8.0 clone every tensor; 0.9.0 and 0.9.1 clone what has
-a ``_base``. 0.9.1 can also keep fused groups of names together, through a third argument that is left at its
-default, no groups.
-"""
+"""verl: the weight sync of its SGLang rollout, of its vLLM rollout, and of its checkpoint engines."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from dataclasses import dataclass
@@ -39,8 +34,19 @@ def _since(*versions: str) -> dict[str, str]:
     "verl",
     source=_BUCKETER,
     releases=_RELEASES,
-    why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields; all releases "
-    "are judged by one set of promises, to be compared, though 0.7.0 has not said that it would copy anything",
+    history="0.7.0 keeps the tensors that it is given; 0.7.1 and 0.8.0 are asynchronous, and clone every tensor; 0.9.0 "
+    "and 0.9.1 clone what has a `_base`; 0.9.1 can keep groups of names together, through an argument that is left at "
+    "its default, no groups, and holds a bucket under another name, too",
+    why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields",
+    before={
+        "0.7.1": {
+            "scope": Said(
+                ("ownership", "values", "boundaries", "memory", "lifecycle"), "it groups, and says nothing of aliasing"
+            ),
+            "retention": Said("producer-owns", "the engines that lend out a receive buffer came with 0.7.1"),
+            "layout": Said(None, "tensors are passed on as they are"),
+        }
+    },
 )
 def get_named_tensor_buckets(wheel: Wheel) -> Bucketer:
     supplies: dict[str, dict[str, object]] = {"verl.utils.device": {"get_device_name": _no_device_name}}
@@ -64,7 +70,8 @@ def _no_device_name() -> NoReturn:
     "verl",
     which="kimi",
     source=_KIMI,
-    releases=_since("0.9.1"),  # those since 0.7.1 have the same function
+    releases=_since("0.9.1"),
+    history="since 0.7.1, the first to have it, the function has not changed",
     why="verl's engine on checkpoint-engine moves its weights to the CPU in the buckets that this function yields",
     promises={
         "retention": Said("producer-owns", "its caller, send_weights, copies each bucket to the CPU at once"),
@@ -91,7 +98,9 @@ def ckpt_get_named_tensor_buckets(wheel: Wheel) -> Bucketer:
     "verl",
     which="chunks",
     source=_CHUNKS,
-    releases=_since("0.9.1"),  # those since 0.8.0 have the same functions
+    releases=_since("0.9.1"),
+    history="since 0.8.0, the first to have them, nothing has changed in what is judged here; 0.9.1 has added that "
+    "metadata can be had alone",
     why="verl's NCCL, HCCL and NIXL engines cut weights into chunks of a bucket's size, and put them together again",
     promises={
         "scope": Said(("values", "lifecycle"), "buckets are filled by methods of the engines, which need devices"),
@@ -128,8 +137,10 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     "verl",
     which="sender",
     source=_SENDER,
-    # 0.7.1 acknowledges a bucket before it is loaded, relying on a copy to the device, which on a CPU is none
     releases=_since("0.8.0", "0.9.0", "0.9.1"),
+    history="0.7.1, the first to have it, acknowledges a bucket before it is loaded, relying on a copy to the device, "
+    "which on a CPU is none, and is not judged; 0.8.0 flattens a weight, and views its bytes; 0.9.0 copies it into a "
+    "view of the buffer, of its dtype and shape; 0.9.1 aligns that view to the dtype",
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
         **THROUGH_A_BUFFER,

@@ -13,7 +13,14 @@ from bucketproof.reference.released.registry import Bucketer, Packer, Said, adap
 from bucketproof.reference.released.wheels import Wheel
 
 _PACKED = "vllm/distributed/weight_transfer/packed_tensor.py"
-_RELEASES = {"0.33.0": "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"}
+_RELEASES = {
+    "0.31.0": "39132b433967f0962d03d8a5f633b9bee6b32708f566c7d5637b79f8d0ef3433",
+    "0.33.0": "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa",
+}
+_HISTORY = (
+    "up to 0.31.0, since 0.22.0, a weight is viewed as bytes before it is flattened, which a weight without dimensions "
+    "cannot be; since 0.32.0 it is flattened first; before 0.22.0 packing was part of a broadcast between GPUs"
+)
 _EVERYTHING = 1 << 62
 
 
@@ -21,6 +28,7 @@ _EVERYTHING = 1 << 62
     "vllm",
     source=_PACKED,
     releases=_RELEASES,
+    history=_HISTORY,
     why="vLLM's engines for weight transfer pack weights into one tensor with pack_tensors, and unpack it again",
 )
 def pack_and_unpack(wheel: Wheel) -> Packer:
@@ -42,6 +50,7 @@ def pack_and_unpack(wheel: Wheel) -> Packer:
     which="stream",
     source=_PACKED,
     releases=_RELEASES,
+    history=_HISTORY,
     why="the loop of vLLM's producer, which asks pack_tensors for chunks until there are no more",
     promises={
         "bound": Said("soft", "its docstring: until the accumulated size exceeds buffer_size_bytes"),
