@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -222,7 +223,7 @@ def _survey(options: argparse.Namespace) -> int:
             entries.append(entry)
             progress.show(len(entries), len(specs))
         progress.clear()
-        surveyed = Surveyed(options.profile, order.seed, tuple(entries))
+        surveyed = Surveyed(options.profile, order.seed, date.today().isoformat(), tuple(entries))
         write(surveyed.to_json())
         draw(page(surveyed))
         publish(markdown(surveyed))

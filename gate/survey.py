@@ -36,10 +36,17 @@ class Entry:
     version: str
     source: str
     why: str
+    history: str
+    """Where its code has changed from release to release."""
     reasons: dict[str, str] = field(hash=False)
     """Where the project says what it promises otherwise than a plain bucketer does."""
     verdict: Verdict | None = None
     problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called without its release."""
+        return f"{self.project}:{self.which}".removesuffix(":")
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,15 @@ def _adapter(spec: str) -> tuple[registry.Adapter, str]:
 
 def _entry(adapter: registry.Adapter, version: str, verdict: Verdict | None, problem: str = "") -> Entry:
     reasons = {name: said.because for name, said in adapter.promised(version).items()}
-    facts = (adapter.spec(version), adapter.project, adapter.which, version, adapter.source, adapter.why)
+    facts = (
+        adapter.spec(version),
+        adapter.project,
+        adapter.which,
+        version,
+        adapter.source,
+        adapter.why,
+        adapter.history,
+    )
     return Entry(*facts, reasons, verdict, problem)
 
 

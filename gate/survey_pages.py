@@ -51,23 +51,30 @@ def _page(surveyed: Surveyed) -> Iterator[str]:
     yield f"{_intro(surveyed)}\n"
     yield from _rows(_overview(surveyed))
     yield f"\n{_LEGEND}\n"
-    for name, entries in surveyed.several():
+    several = dict(surveyed.several())
+    for name, entries in several.items():
         yield f"## {name}, from release to release\n"
+        yield f"{_changed(entries[-1])}\n"
         yield from _rows(_releases(entries))
         yield ""
     for entry in surveyed.entries:
-        yield from _target(entry)
+        yield from _target(entry, "" if entry.name in several else f" {_changed(entry)}")
 
 
 def _intro(surveyed: Surveyed) -> str:
     found = next((each.verdict.environment for each in surveyed.entries if each.verdict), {})
+    versions = ", ".join(f"{name} {found.get(name, '?')}" for name in ("bucketproof", "torch", "python"))
     return (
-        f"Made by `bucketproof survey --profile {surveyed.profile} --seed {surveyed.seed} --markdown`, with torch "
-        f"{found.get('torch', '?')} on a CPU. {surveyed.summary}.\n\n"
+        f"Made on {surveyed.date} by `bucketproof survey --profile {surveyed.profile} --seed {surveyed.seed} "
+        f"--markdown`, with {versions}, on a CPU. {surveyed.summary}.\n\n"
         "Each target is the project's own code, taken from the wheel that it was published in, and is judged by what\n"
         "the project promises. What it does not promise is *unpromised*, and no failure. A script for each broken\n"
         "promise, which needs torch and that code alone, is written by `bucketproof survey NAME --repro DIR`."
     )
+
+
+def _changed(entry: Entry) -> str:
+    return f"What has changed in its code: {entry.history}."
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -88,9 +95,9 @@ def _is_bad(mark: Mark | None) -> bool:
     return mark is not None and bool(mark.broken or mark.should)
 
 
-def _target(entry: Entry) -> Iterator[str]:
+def _target(entry: Entry, more: str) -> Iterator[str]:
     yield f"## {entry.spec}\n"
-    yield f"What it is: {entry.why}. {code(entry.source)}{_wheel(entry)}.\n"
+    yield f"What it is: {entry.why}. {code(entry.source)}{_wheel(entry)}.{more}\n"
     if entry.reasons:
         yield "Promised otherwise than a plain bucketer does:\n"
         yield from (f"- {line}" for line in _promises(entry))
@@ -179,11 +186,12 @@ def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
 def _html_releases(name: str, entries: Sequence[Entry]) -> Iterator[Markup]:
     heads, *rows = _releases(entries)
     yield tag("h2", f"{name}, from release to release")
+    yield tag("p", _changed(entries[-1]))
     yield _html_table(heads, [[row[0].strip("`"), *row[1:]] for row in rows])
 
 
 def _html_target(entry: Entry) -> Markup:
-    told = [tag("p", f"What it is: {entry.why}. {entry.source}")]
+    told = [tag("p", f"What it is: {entry.why}. {entry.source}"), tag("p", _changed(entry))]
     if entry.verdict is None:
         told.append(tag("p", tag("strong", "No verdict: "), entry.problem))
     else:

@@ -24,6 +24,8 @@ class Surveyed:
 
     profile: str
     seed: int
+    date: str
+    """On which it was made, such as 2026-11-30."""
     entries: tuple[Entry, ...]
 
     @property
@@ -43,16 +45,17 @@ class Surveyed:
 
     def to_json(self) -> str:
         """The survey as JSON text, with each verdict as `check --json` writes it."""
-        facts = {"schema": SCHEMA, "bucketproof": version("bucketproof"), "profile": self.profile, "seed": self.seed}
+        facts = {"schema": SCHEMA, "bucketproof": version("bucketproof"), "date": self.date}
+        asked = {"profile": self.profile, "seed": self.seed}
         targets = [_data(each) for each in self.entries]
-        return json.dumps({**facts, "environment": environment(), "targets": targets}, indent=2) + "\n"
+        return json.dumps({**facts, **asked, "environment": environment(), "targets": targets}, indent=2) + "\n"
 
     def several(self) -> Iterator[tuple[str, list[Entry]]]:
         """The targets of which several releases have a verdict, by what they are called without their release."""
         found: dict[str, list[Entry]] = defaultdict(list)
         for each in self.entries:
             if each.verdict:
-                found[f"{each.project}:{each.which}".removesuffix(":")].append(each)
+                found[each.name].append(each)
         return ((name, entries) for name, entries in found.items() if len(entries) > 1)
 
 

@@ -179,7 +179,9 @@ from dataclasses import dataclass
 @dataclass
 class FlattenedTensorMetadata:
     {_FIELDS}
-class FlattenedTensorBucket:{_FLATTENED.format(view=".view(torch.uint8)", fields="*kept", dtype="tensor.dtype")}
+class FlattenedTensorBucket:
+    supports_multi_dtypes = True
+{_FLATTENED.format(view=".view(torch.uint8)", fields="*kept", dtype="tensor.dtype")}
     def reconstruct_tensors(self):
         return [(m.name, self.flat[m.start_idx : m.end_idx].view(m.dtype).reshape(m.shape)) for m in self.metadata]
 """

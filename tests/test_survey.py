@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from bucketproof.cli import main
 from bucketproof.properties import NotABucketer, preflight
 from bucketproof.reference import released
 from bucketproof.reference.released import Packer, Sender, Unavailable, registry
+from bucketproof.reference.released.sglang import flattened_by_dtype
 from bucketproof.request import BadRequest
 from bucketproof.targets import resolve
 from bucketproof.verdict import Verdict
@@ -108,6 +111,37 @@ class TestAdapters:
             assert getattr(target.promises, name) == value
         assert isinstance(found.made, Packer) == (target.promises.padding is not None)
 
+    @pytest.mark.parametrize("adapter", list(registry.adapters()), ids=lambda each: each.spec("").replace("@", ""))
+    def test_each_says_what_has_changed_from_release_to_release(self, adapter: registry.Adapter) -> None:
+        assert adapter.history
+        assert all(said.because for version in adapter.releases for said in adapter.promised(version).values())
+
+    @pytest.mark.parametrize(
+        ("version", "promised"),
+        [("0.5.1", ["order"]), ("0.5.5.post3", ["order"]), ("0.5.6", []), ("0.5.10", []), ("0.5.23", [])],
+    )
+    def test_a_promise_may_be_that_of_earlier_releases_alone(self, version: str, promised: list[str]) -> None:
+        assert list(registry.find("sglang", "").promised(version)) == promised
+        assert "layout" in registry.find("verl", "").promised("0.7.0")
+        assert not registry.find("verl", "").promised("0.7.1")
+
+    def test_a_class_that_takes_one_dtype_is_given_one(self) -> None:
+        class Bucket:
+            def __init__(self, named_tensors: Any = (), flattened_tensor: Any = None, metadata: Any = ()) -> None:
+                self.named = [*metadata, *named_tensors]
+                assert len({tensor.dtype for _, tensor in self.named}) == 1
+
+            def get_flattened_tensor(self) -> None: ...
+
+            def get_metadata(self) -> Any:
+                return self.named
+
+            reconstruct_tensors = get_metadata
+
+        packer = flattened_by_dtype(Bucket)
+        named = [(name, torch.ones(1, dtype=torch.half if name == "b" else torch.int8)) for name in "abc"]
+        assert [name for name, _ in packer.unpack(packer.pack(named))] == ["a", "c", "b"]
+
     def test_there_are_targets_of_nine_projects_and_more(self) -> None:
         assert len({spec.partition("@")[0] for spec in released.known()}) >= 9
         assert len(released.known()) >= 15
@@ -167,7 +201,7 @@ class TestNames:
         assert survey.chosen([]) == released.known()
 
     def test_a_project_a_release_and_a_target(self) -> None:
-        assert survey.chosen(["cosmos-rl"]) == ("cosmos-rl@0.4.7", "cosmos-rl@0.4.7:packer")
+        assert survey.chosen(["cosmos-rl"]) == ("cosmos-rl@0.4.7", "cosmos-rl@0.4.6:packer", "cosmos-rl@0.4.7:packer")
         assert survey.chosen(["verl@0.9.1"])[0] == "verl@0.9.1"
         assert {"verl@0.9.1:sender", "verl@0.9.1:kimi"} < set(survey.chosen(["verl@0.9.1"]))
         assert survey.chosen(["verl@0.9.1:kimi", "verl@0.9.1:kimi"]) == ("verl@0.9.1:kimi",)
@@ -208,10 +242,32 @@ class TestCommand:
         assert "`packing.alignment`" in page
         assert data["targets"][1]["verdict"]["origin"]["sha256"] in page
         assert "it returns a list" in page
+        assert date.fromisoformat(data["date"]) <= date.today()
+        assert f"Made on {data['date']} by `bucketproof survey --profile smoke --seed 0" in page
+        assert f"torch {torch.__version__}" in page
+        history = registry.find("ms-swift", "").history
+        assert page.count(history) == data["targets"][0]["history"].count(history) == 1
         html = files[1].read_text()
         assert f"<h2>{PACKER}</h2>" in html
         assert "<script" not in html
         assert [file.name for file in (scripts / PACKER).iterdir()] == ["packing.alignment.py"]
+
+    def test_releases_are_put_side_by_side_with_what_has_changed(
+        self, cache: Path, in_this_process: list[str], tmp_path: Path
+    ) -> None:
+        published = (cache / "sglang").resolve()
+        (cache / "sglang").unlink()
+        for version in (VERSION, "98.0"):
+            shutil.copytree(published / VERSION, cache / "sglang" / version)
+        pages = [tmp_path / "p.md", tmp_path / "p.html"]
+        command = ["survey", "sglang@98.0", PACKER, "--profile", "smoke", "-n", "1", f"--html={pages[1]}"]
+        assert main([*command, f"--markdown={pages[0]}"]) == 0
+        page, html = (each.read_text() for each in pages)
+        assert "## sglang, from release to release\n" in page
+        assert f"| property | 98.0 | {VERSION} |" in page
+        assert page.count(registry.find("sglang", "").history) == 1
+        assert "<h2>sglang, from release to release</h2>" in html
+        assert "What has changed in its code: " in html
 
     def test_what_was_judged_is_kept(self, cache: Path, in_this_process: list[str]) -> None:
         command = ["survey", PLAIN, "--profile", "smoke", "-n", "1"]

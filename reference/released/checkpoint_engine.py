@@ -20,8 +20,8 @@ _DATA = ("BucketRange", "H2DBucket", "MemoryBuffer", "MemoryBufferMetaList", "Me
     "checkpoint-engine",
     source=_PIN,
     releases={"0.4.2": "226815a47b3f1a8647d0d633912cfa2e4911f534fc7f87261d0c2a6ddaec4305"},
-    history="since 0.1.1, the first of all, the steps that are judged here have moved to other files and been given other "
-    "arguments, and do the same",
+    history="since 0.1.1, the first of all, the steps that are judged here have moved to other files, and been given "
+    "other arguments, and do the same",
     why="checkpoint-engine packs weights into pinned memory, moves them in buckets, and extracts them there",
     promises={
         "scope": Said(

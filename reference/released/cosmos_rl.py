@@ -56,8 +56,8 @@ def _tensors(weights: Any, names: deque[str]) -> Iterator[torch.Tensor]:
     which="packer",
     source=_PACKING,
     releases={"0.4.6": "17231a54062d799c3734707f1a828982784ff4ded596991adf4dc1e5443a09fa", **_NEWEST},
-    history="0.4.6, the first to have it, views tensors as bytes as they are; 0.4.7 computes what is still to be "
-    "conjugated or negated, and does away with odd strides",
+    history="0.4.6, the first to have it, views tensors as bytes just as they are; 0.4.7 first computes what is still "
+    "to be conjugated or negated, and copies what has odd strides",
     why="cosmos-rl copies a bucket into a buffer of bytes, and from there into the tensors of the other side",
     promises={
         "scope": Said(

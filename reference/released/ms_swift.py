@@ -49,8 +49,8 @@ def create_parameter_buckets(wheel: Wheel) -> Bucketer:
     which="flattened",
     source=_UTILS,
     releases={"4.1.3": "b4c99b37be8d43339ef274db0b07f37078e15f73f350a534c15d67bc1057bfeb", **_NEWEST},
-    history="up to 4.1.3, since 3.10.0, all of a bucket is copied into the dtype of its first weight; since 4.2.0 it is "
-    "put together as bytes",
+    history="up to 4.1.3, since 3.10.0, all of a bucket is copied into the dtype of its first weight; since 4.2.0 it "
+    "is put together as bytes",
     why="ms-swift's trainers flatten a bucket with this class, a copy of SGLang's, and its server reconstructs it",
     promises={
         "duplicates": Said(None, "what is reconstructed is a dict by name, and a model has no name twice"),

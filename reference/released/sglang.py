@@ -22,10 +22,10 @@ _BUCKET = "sglang/srt/weight_sync/tensor_bucket.py"
         "0.5.5.post3": "0283d290a480e56201cab6e42bc5cf5f505f600a9508d004c06283b052f60203",
         "0.5.23": "00b3cd5b265ac76c64185fbb6b95424f324ddd9f428d0306b77bc9db9d859937",
     },
-    history="up to 0.5.5.post3, since 0.5.1, a bucket is counted in elements and has one dtype; since 0.5.6 it is "
-    "counted in bytes, and takes several; 0.5.23 has added how an empty one is made",
+    history="up to 0.5.5.post3, since 0.5.1, a bucket is counted in elements and is of one dtype; since 0.5.6 it is "
+    "counted in bytes, and takes weights of several; 0.5.23 has added how an empty one is made",
     why="trainers hand SGLang their weights in this class, flattened, and the engine reconstructs them from it",
-    before={"0.5.6": {"order": Said(None, "it does not say that it takes several dtypes, so callers sort by dtype")}},
+    before={"0.5.6": {"order": Said(None, "it says nothing of taking several dtypes, so callers make one for each")}},
 )
 def flattened_tensor_bucket(wheel: Wheel) -> Packer:
     bucket = member_of(whole(wheel, _BUCKET), "FlattenedTensorBucket")

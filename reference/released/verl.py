@@ -35,8 +35,8 @@ def _since(*versions: str) -> dict[str, str]:
     source=_BUCKETER,
     releases=_RELEASES,
     history="0.7.0 keeps the tensors that it is given; 0.7.1 and 0.8.0 are asynchronous, and clone every tensor; 0.9.0 "
-    "and 0.9.1 clone what has a `_base`; 0.9.1 can keep groups of names together, through an argument that is left at "
-    "its default, no groups, and holds a bucket under another name, too",
+    "and 0.9.1 clone what has a `_base` alone; 0.9.1 can keep groups of names together, through an argument that is "
+    "left at its default here, no groups, and has come to hold on to a flushed bucket while it collects the next one",
     why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields",
     before={
         "0.7.1": {
@@ -138,9 +138,9 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     which="sender",
     source=_SENDER,
     releases=_since("0.8.0", "0.9.0", "0.9.1"),
-    history="0.7.1, the first to have it, acknowledges a bucket before it is loaded, relying on a copy to the device, "
-    "which on a CPU is none, and is not judged; 0.8.0 flattens a weight, and views its bytes; 0.9.0 copies it into a "
-    "view of the buffer, of its dtype and shape; 0.9.1 aligns that view to the dtype",
+    history="0.7.1, the first to have it, is not judged: it acknowledges a bucket before that is loaded, relying on a "
+    "copy to the device, which on a CPU is none; 0.8.0 copies the bytes of a weight, which it views, and its receiver "
+    "views them in the buffer; 0.9.0 copies a weight into such a view; 0.9.1 aligns the view to the dtype",
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
         **THROUGH_A_BUFFER,

@@ -18,8 +18,8 @@ _RELEASES = {
     "0.33.0": "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa",
 }
 _HISTORY = (
-    "up to 0.31.0, since 0.22.0, a weight is viewed as bytes before it is flattened, which a weight without dimensions "
-    "cannot be; since 0.32.0 it is flattened first; before 0.22.0 packing was part of a broadcast between GPUs"
+    "up to 0.31.0, since 0.22.0, a weight is viewed as bytes before it is flattened, as one without dimensions cannot "
+    "be; since 0.32.0 it is flattened first; before 0.22.0, packing was part of a broadcast between GPUs"
 )
 _EVERYTHING = 1 << 62
 
