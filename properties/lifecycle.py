@@ -139,6 +139,8 @@ def bucket_is_the_consumers(run: Run) -> Iterator[Problem]:
     yield from _spoiled(run)
     if run.plan.consumer == "clear":
         left_alone = run.repeat(consumer="hold")
+        if left_alone.error is not None:
+            return  # what raises anyway, be it with other words, is another property's
         before = {problem.what for problem in arrival(left_alone)}
         yield from (problem for problem in arrival(run) if problem.what not in before)
         if run.intact and left_alone.intact and run.partition() != left_alone.partition():

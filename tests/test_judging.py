@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_what_depends_on_the_content_is_not_blamed_on_an_earlier_sync() -> None:
     target = Target("clears-a-bit", clears_a_bit)
     assert judge(found["values.conserved[fresh]"], target, PROFILES["smoke"], 0).status == "fail"
     assert judge(found["lifecycle.reusable"], target, PROFILES["smoke"], 0).status == "pass"
+
+
+def test_an_error_that_comes_anyway_is_not_blamed_on_a_cleared_bucket() -> None:
+    """Of several threads that fail, another one may be the first each time."""
+    number = itertools.count()
+
+    def raises(weights: Any, bucket_bytes: float) -> Iterator[Any]:
+        yield [next(iter(weights))]
+        raise ArithmeticError(f"number {next(number)}")
+
+    found = {cell.id: cell for cell in cells()}
+    target = Target("raises", raises)
+    assert judge(found["values.conserved[fresh]"], target, PROFILES["smoke"], 0).status == "fail"
+    assert judge(found["lifecycle.bucket-is-the-consumers[cleared]"], target, PROFILES["smoke"], 0).status == "pass"
 
 
 def test_a_target_that_hangs_fails_smoke_and_is_not_judged_further(monkeypatch: pytest.MonkeyPatch) -> None:

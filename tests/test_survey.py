@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import runpy
@@ -155,8 +156,6 @@ class TestAdapters:
 
     @pytest.mark.parametrize("spec", [SENDER, f"ms-swift@{VERSION}:sender"])
     def test_a_sender_whose_weights_fail_leaves_nobody_waiting(self, cache: Path, spec: str) -> None:
-        import asyncio
-
         def failing() -> Iterator[tuple[str, torch.Tensor]]:
             yield "a", torch.ones(2)
             raise KeyError("b")
@@ -169,13 +168,24 @@ class TestAdapters:
 
     @pytest.mark.parametrize("spec", [SENDER, f"ms-swift@{VERSION}:sender"])
     def test_a_sender_whose_receiver_fails_is_not_left_waiting(self, cache: Path, spec: str) -> None:
-        import asyncio
-
         made = released.load(spec).made
         assert isinstance(made, Sender)
 
         def failing(weights: object) -> None:
             raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(made.send(iter([("a", torch.ones(2))]), 64, failing))
+
+    def test_what_has_gone_wrong_is_told_where_memory_cannot_be_closed_after_it(self, cache: Path) -> None:
+        made = released.load(SENDER).made
+        assert isinstance(made, Sender)
+
+        def failing(weights: object) -> None:
+            try:
+                raise ZeroDivisionError
+            finally:
+                raise BufferError("cannot close exported pointers exist")
 
         with pytest.raises(ZeroDivisionError):
             asyncio.run(made.send(iter([("a", torch.ones(2))]), 64, failing))

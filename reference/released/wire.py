@@ -89,6 +89,8 @@ def _receive(wire: Wire, receive: Callable[[], object], found: list[Exception]) 
     except wire.ended:
         pass  # the sender is gone
     except Exception as error:
-        found.append(error)
-        del error
+        # memory that is still viewed cannot be closed, which hides what had gone wrong before
+        hidden = error.__context__ if isinstance(error, BufferError) else None
+        found.append(hidden if isinstance(hidden, Exception) else error)
+        del error, hidden
         wire.cut()
