@@ -26,9 +26,13 @@ _ITEMS = 4
 
 
 def terminal(surveyed: Surveyed) -> str:
-    """A table, and what could not be judged."""
+    """A table, what has changed from release to release, and what could not be judged."""
+    several = [
+        f"{name}, from release to release. {_changed(entries[-1])}\n\n{table(_releases(entries))}\n"
+        for name, entries in surveyed.several()
+    ]
     lines = [f"{each.spec}: {each.problem}\n" for each in surveyed.entries if each.problem]
-    return f"{table(_overview(surveyed))}\n{''.join(lines)}{surveyed.summary}\n"
+    return f"{table(_overview(surveyed))}\n{''.join(several)}{''.join(lines)}{surveyed.summary}\n"
 
 
 def _overview(surveyed: Surveyed) -> list[tuple[str, ...]]:
@@ -55,7 +59,8 @@ def _page(surveyed: Surveyed) -> Iterator[str]:
     for name, entries in several.items():
         yield f"## {name}, from release to release\n"
         yield f"{_changed(entries[-1])}\n"
-        yield from _rows(_releases(entries))
+        heads, *rows = _releases(entries)
+        yield from _rows([heads, *((code(name), *found) for name, *found in rows)])
         yield ""
     for entry in surveyed.entries:
         yield from _target(entry, "" if entry.name in several else f" {_changed(entry)}")
@@ -68,8 +73,9 @@ def _intro(surveyed: Surveyed) -> str:
         f"Made on {surveyed.date} by `bucketproof survey --profile {surveyed.profile} --seed {surveyed.seed} "
         f"--markdown`, with {versions}, on a CPU. {surveyed.summary}.\n\n"
         "Each target is the project's own code, taken from the wheel that it was published in, and is judged by what\n"
-        "the project promises. What it does not promise is *unpromised*, and no failure. A script for each broken\n"
-        "promise, which needs torch and that code alone, is written by `bucketproof survey NAME --repro DIR`."
+        "the project promises. What it does not promise is *unpromised*, and no failure. `docs/promises.md` says what\n"
+        "a plain bucketer promises. A script for each broken promise, which needs torch and that code alone, is\n"
+        "written by `bucketproof survey NAME --repro DIR`."
     )
 
 
@@ -83,12 +89,12 @@ def _rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _releases(entries: Sequence[Entry]) -> list[list[str]]:
+def _releases(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
     """The properties that are not alike in all releases, or broken in one."""
     found = [marks(each) for each in entries]
     names = [name for name in found[0] if any(_is_bad(each.get(name)) for each in found)]
-    rows = [[code(name), *(str(each.get(name, "")) for each in found)] for name in names]
-    return [["property", *(each.version for each in entries)], *rows]
+    rows = [(name, *(str(each.get(name, "")) for each in found)) for name in names]
+    return [("property", *(each.version for each in entries)), *rows]
 
 
 def _is_bad(mark: Mark | None) -> bool:
@@ -187,7 +193,7 @@ def _html_releases(name: str, entries: Sequence[Entry]) -> Iterator[Markup]:
     heads, *rows = _releases(entries)
     yield tag("h2", f"{name}, from release to release")
     yield tag("p", _changed(entries[-1]))
-    yield _html_table(heads, [[row[0].strip("`"), *row[1:]] for row in rows])
+    yield _html_table(heads, rows)
 
 
 def _html_target(entry: Entry) -> Markup:

@@ -86,6 +86,8 @@ class Mark:
             return "o"
         if self.broken:
             return f"✗ {self.broken}/{self.judged}"
+        if self.should == self.judged:
+            return f"✗ {self.should}/{self.judged} (a SHOULD)"
         return f"✓ ({self.should} SHOULD)" if self.should else "✓"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
+import re
 import runpy
 import shutil
 import subprocess
@@ -263,8 +264,9 @@ class TestCommand:
         assert [file.name for file in (scripts / PACKER).iterdir()] == ["packing.alignment.py"]
 
     def test_releases_are_put_side_by_side_with_what_has_changed(
-        self, cache: Path, in_this_process: list[str], tmp_path: Path
+        self, cache: Path, in_this_process: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        history = registry.find("sglang", "").history
         published = (cache / "sglang").resolve()
         (cache / "sglang").unlink()
         for version in (VERSION, "98.0"):
@@ -272,10 +274,13 @@ class TestCommand:
         pages = [tmp_path / "p.md", tmp_path / "p.html"]
         command = ["survey", "sglang@98.0", PACKER, "--profile", "smoke", "-n", "1", f"--html={pages[1]}"]
         assert main([*command, f"--markdown={pages[0]}"]) == 0
+        told = capsys.readouterr().out
+        assert f"sglang, from release to release. What has changed in its code: {history}.\n" in told
+        assert re.search(r"^packing.alignment +✗ 1/1 +✗ 1/1", told, re.MULTILINE)
         page, html = (each.read_text() for each in pages)
         assert "## sglang, from release to release\n" in page
         assert f"| property | 98.0 | {VERSION} |" in page
-        assert page.count(registry.find("sglang", "").history) == 1
+        assert page.count(history) == 1
         assert "<h2>sglang, from release to release</h2>" in html
         assert "What has changed in its code: " in html
 

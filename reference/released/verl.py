@@ -144,7 +144,7 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
         **THROUGH_A_BUFFER,
-        "bound": Said(None, "a bucket is what fits the buffer, with the gaps that align it"),
+        "bound": Said(None, "a bucket is what fits the buffer, since 0.9.1 with gaps that align it"),
         "oversize": Said("error", "through shared memory, a weight larger than the buffer is an AssertionError"),
         "bad_limit": Said(None, "a size in MiB; nothing is said of those that are none"),
         "layout": Said("contiguous", "the receiver views its buffer in the weight's shape"),
