@@ -541,6 +541,9 @@ class TestPublished:
         assert inspect.isasyncgenfunction(published.call) == (published.version != "0.7.0")
         assert published.spec in known()
 
+    def test_all_but_the_oldest_promise_what_a_plain_bucketer_does(self, published: released.Released) -> None:
+        assert list(published.promises) == (["scope", "retention", "layout"] if published.version == "0.7.0" else [])
+
     def test_only_the_newest_knows_fused_groups(self, published: released.Released) -> None:
         parameters = list(inspect.signature(published.call).parameters)
         assert parameters[:2] == ["iterable", "bucket_bytes"]
