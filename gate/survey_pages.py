@@ -9,17 +9,13 @@ from bucketproof.judged import cause
 from bucketproof.lists import table
 from bucketproof.markdown import code
 from bucketproof.markup import Markup, block, cut, tag
+from bucketproof.properties import PROFILES
 from bucketproof.properties.outcome import Outcome
 from bucketproof.reference.released.lines import lines
 from bucketproof.survey import Entry
 from bucketproof.surveyed import Mark, Surveyed, broken, families, marks
 
 _TITLE = "What released bucketers keep of the contract"
-_LEGEND = (
-    "✓ all that is promised holds in every cell; ✗ 3/20 is broken in 3 of 20 cells; o is not promised, and not judged. "
-    "A SHOULD that is broken is told in brackets. Each cell draws streams of many dtypes and layouts, so what goes "
-    "wrong with one of them can break many cells."
-)
 _LONGEST = 300
 _ITEMS = 4
 """Items of a smallest stream that are told."""
@@ -54,7 +50,7 @@ def _page(surveyed: Surveyed) -> Iterator[str]:
     yield f"# {_TITLE}\n"
     yield f"{_intro(surveyed)}\n"
     yield from _rows(_overview(surveyed))
-    yield f"\n{_LEGEND}\n"
+    yield f"\n{_legend(surveyed)}\n"
     several = dict(surveyed.several())
     for name, entries in several.items():
         yield f"## {name}, from release to release\n"
@@ -76,6 +72,15 @@ def _intro(surveyed: Surveyed) -> str:
         "the project promises. What it does not promise is *unpromised*, and no failure. `docs/promises.md` says what\n"
         "a plain bucketer promises. A script for each broken promise, which needs torch and that code alone, is\n"
         "written by `bucketproof survey NAME --repro DIR`."
+    )
+
+
+def _legend(surveyed: Surveyed) -> str:
+    return (
+        "✓ nothing of what is promised was seen broken; ✗ 3/20 is broken in 3 of 20 cells; o is not promised, "
+        "and not judged. A SHOULD that is broken is told in brackets. Each cell draws "
+        f"{PROFILES[surveyed.profile].examples} streams, of many dtypes and layouts: what goes wrong with one of these "
+        "can break many cells, and what needs a rare stream may be seen in a longer profile alone."
     )
 
 
@@ -175,7 +180,7 @@ def page(surveyed: Surveyed) -> str:
         tag("h1", _TITLE),
         tag("p", f"{surveyed.summary}."),
         _html_table(heads, rows),
-        tag("p", _LEGEND),
+        tag("p", _legend(surveyed)),
         *(part for name, entries in surveyed.several() for part in _html_releases(name, entries)),
         *(_html_target(entry) for entry in surveyed.entries),
     ]

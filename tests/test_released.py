@@ -51,7 +51,7 @@ MENDED = [
         "verl@0.8.0",
         ["aliasing.no-lent-memory", "aliasing.no-pinned-storage", "aliasing.survives-overwrite"],
     ),
-    ("verl@0.9.1", "verl@0.9.0", ["memory.peak", "memory.released-after-flush"]),
+    ("verl@0.9.1", "verl@0.9.0", ["memory.released-after-flush"]),
     ("verl@0.8.0:sender", "verl@0.9.0:sender", ["values.conserved"]),
     ("verl@0.9.0:sender", "verl@0.9.1:sender", ["values.conserved"]),
     ("vllm@0.31.0", "vllm@0.33.0", ["values.conserved"]),
