@@ -35,7 +35,7 @@ def _since(*versions: str) -> dict[str, str]:
     source=_BUCKETER,
     releases=_RELEASES,
     history="0.7.0 keeps the tensors that it is given; 0.7.1 and 0.8.0 are asynchronous, and clone every tensor; 0.9.0 "
-    "and 0.9.1 clone what has a `_base` alone; 0.9.1 can keep groups of names together, through an argument that is "
+    "and 0.9.1 clone only what has a `_base`; 0.9.1 can keep groups of names together, through an argument that is "
     "left at its default here, no groups, and has come to hold on to a flushed bucket while it collects the next one",
     why="verl hands its weights to the SGLang rollout engine in the buckets that this function yields",
     before={
@@ -139,8 +139,8 @@ async def _sent(chunks: Any) -> AsyncIterator[Any]:
     source=_SENDER,
     releases=_since("0.8.0", "0.9.0", "0.9.1"),
     history="0.7.1, the first to have it, is not judged: it acknowledges a bucket before that is loaded, relying on a "
-    "copy to the device, which on a CPU is none; 0.8.0 copies the bytes of a weight, which it views, and its receiver "
-    "views them in the buffer; 0.9.0 copies a weight into such a view; 0.9.1 aligns the view to the dtype",
+    "copy to the device, which on a CPU is none; 0.8.0 copies a flat view of a weight's bytes; 0.9.0 copies a weight "
+    "into a view of the buffer, of its dtype and shape, as its receiver reads it; 0.9.1 aligns that view to the dtype",
     why="verl sends its weights to the vLLM rollout's process through this sender and receiver",
     promises={
         **THROUGH_A_BUFFER,
