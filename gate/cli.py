@@ -29,7 +29,16 @@ from bucketproof.properties.limits import usable_cores
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
 from bucketproof.repro_files import folder, folders, hint
-from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request, split
+from bucketproof.request import (
+    COMPACTION,
+    DEVICE_NAMES,
+    PROFILE_NAMES,
+    BadRequest,
+    NoVerdict,
+    Request,
+    placed,
+    split,
+)
 from bucketproof.runner import Interrupted, run
 from bucketproof.verdict import Verdict, read
 
@@ -65,8 +74,18 @@ def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
     listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
     known = options.known if listed and listed.text else None
-    only, groups = tuple(options.only), tuple(dict.fromkeys(split(options.groups)))
-    request = Request(target, options.profile, _seed(options), only, options.workers, groups, known, options.shard)
+    groups, device = placed(tuple(dict.fromkeys(split(options.groups))), options.device)
+    request = Request(
+        target,
+        options.profile,
+        _seed(options),
+        tuple(options.only),
+        options.workers,
+        groups,
+        device,
+        known,
+        options.shard,
+    )
     if options.profile == "nightly":
         warn()
     with (
@@ -329,6 +348,12 @@ def _add_check(commands: Any) -> None:
         help="judge only this family, property or cell; may be repeated (see `bucketproof list properties`)",
     )
     _add_groups(check, "judge this group of cells, too")
+    check.add_argument(
+        "--device",
+        choices=DEVICE_NAMES,
+        default="cpu",
+        help="where weights are made: in memory of the host, on a CUDA device, or on both in turn (default: cpu)",
+    )
     check.add_argument("--shard", metavar="K/N", help="judge only the K-th of N parts, for `bucketproof merge`")
     check.add_argument("--known", metavar="F", help="let the cells fail that this TOML file lists as known")
     check.add_argument("--accept", action="store_true", help="rewrite that file: list what fails now, and nothing else")
@@ -412,7 +437,7 @@ _EXITS = (
     "unpromised; skipped, if the target failed smoke or this machine lacks what its group needs; or error, if it has "
     "no verdict. Exit codes: 0 every promise holds, but for known failures or, with --baseline, nothing got worse; "
     "1 a promise is broken; 2 the request cannot be met; 3 no verdict, for the process of the target or the suite "
-    "died; 130 interrupted"
+    "died, or this machine lacks what all cells need; 130 interrupted"
 )
 
 _DIFF_EXITS = "exit codes: 0 nothing got worse; 1 something did; 2 one of the files is no verdict"

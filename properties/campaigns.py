@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bucketproof.properties.models import MODELS, MODELS_ON_META, in_any_case, model
 from bucketproof.properties.promises import Promises
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, budgets, plans
+from bucketproof.strategies.devices import CPU, CUDA, HOST_ALONE, exists_on
 from bucketproof.strategies.plans import LENDER_KINDS, Ends, Iterables, LenderKind
 
 Plans = st.SearchStrategy[Plan]
@@ -33,6 +34,8 @@ _FEW = {
     "iterables": 0.5,
     "rank-agreement": 0.5,
     "reusable": 0.5,
+    "unwaited": 0.1,
+    "opened": 0.3,
     **dict.fromkeys(MODELS, 0.2),
     **dict.fromkeys(MODELS_ON_META, 0.1),
 }
@@ -147,6 +150,9 @@ _ON_RANKS = (
 )
 """What each rank has for itself, and what they make together."""
 _TIED = ("fresh", "tied", "tied-object")
+_PLAIN = ("exact-cover", "fresh", "slice", "detach", "full-tensor")
+"""What is about streams and handles on a device takes no view that is rarer than these."""
+_METERED = ("exact-cover", "fresh", "slice", "detach", "full-tensor", "partial-slice")
 
 
 def _of(*custodies: Custody) -> tuple[str, ...]:
@@ -221,9 +227,13 @@ def is_campaign(name: str) -> bool:
 GROUPED = {
     "ranks": "distributed",
     "shipped": "processes",
+    **dict.fromkeys(("unwaited", "metered", "opened", "moved"), CUDA),
     **dict.fromkeys((*MODELS, *MODELS_ON_META), "manifests"),
 }
 """Campaigns that are not looked at in any case, with the group that they are of."""
+
+HOST_CAMPAIGNS = ("ranks", "shipped", *MODELS_ON_META)
+"""Campaigns that are looked at on no other device: ranks on gloo, shared memory, and what lies nowhere."""
 
 NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
 """Campaigns that show nothing of a target which does not promise this."""
@@ -259,29 +269,38 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
     "shipped": lambda promises: _consumed("ship", provenances=_sendable(), min_items=1)(promises),
+    "unwaited": lambda promises: plans(
+        provenances=_PLAIN, limits=_small, iterables=_GENERATORS, min_items=2, max_items=4
+    ),
+    "metered": lambda promises: plans(provenances=_METERED, limits=_small, iterables=_LAZY, min_items=2),
+    "opened": _consumed("ship", provenances=_PLAIN, min_items=1),
+    "moved": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
     **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},
 }
 
 
 @cache
-def drawn_for(campaign: str, promises: Promises) -> Plans:
-    """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else."""
+def drawn_for(campaign: str, promises: Promises, device: str = CPU) -> Plans:
+    """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else.
+
+    For all devices they are the same, but for what the device does not have.
+    """
     if campaign in PROVENANCES:
         drawn = plans(provenances={campaign, "fresh"}, min_items=1, max_items=_ABOUT).filter(
             lambda plan: _is_about(plan, campaign)
         )
     else:
         drawn = _BUILT[campaign](promises)
-    for each in _fits(campaign, promises):
+    for each in _fits(campaign, promises, device):
         drawn = drawn.map(each)
     return drawn
 
 
-def always(campaign: str, promises: Promises) -> Iterator[Plan]:
+def always(campaign: str, promises: Promises, device: str = CPU) -> Iterator[Plan]:
     """The plans of a campaign that are looked at whatever is drawn."""
     for plan in in_any_case(campaign):
-        for each in _fits(campaign, promises):
+        for each in _fits(campaign, promises, device):
             plan = each(plan)
         yield plan
 
@@ -293,9 +312,33 @@ def _is_about(plan: Plan, provenance: str) -> bool:
 Fit = Callable[[Plan], Plan]
 
 
-def _fits(campaign: str, promises: Promises) -> list[Fit]:
-    """What makes plans such that they can be judged by what is promised."""
-    return [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]
+def _fits(campaign: str, promises: Promises, device: str) -> list[Fit]:
+    """What makes plans such that they can be judged by what is promised, and made where they are to be."""
+    fits = _patient(promises), _castable(promises), _roomy(promises, campaign), _made_on(device)
+    return [fit for fit in fits if fit]
+
+
+def _made_on(device: str) -> Fit | None:
+    """What a device does not have is of the nearest provenance that it has."""
+    if device == CPU:
+        return None
+    return lambda plan: replace(plan, items=tuple(_as_made_on(item, device) for item in plan.items))
+
+
+def _as_made_on(item: Item, device: str) -> Item:
+    if any(op in HOST_ALONE for op in item.ops):
+        item = replace(item, ops=tuple("detach" if op in HOST_ALONE else op for op in item.ops))
+    provenance = PROVENANCES[item.provenance]
+    return item if exists_on(provenance, device) else replace(item, provenance=_NEAREST[provenance.custody])
+
+
+_NEAREST = {
+    Custody.OWNED: "fresh",
+    Custody.LENT: "detach",
+    Custody.PARTIAL: "partial-detach",
+    Custody.SHARED: "tied-object",
+}
+"""A provenance of each custody that is on all devices, of any shape, dtype and layout that another one admits."""
 
 
 def _patient(promises: Promises) -> Fit | None:
