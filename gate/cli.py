@@ -190,10 +190,10 @@ def _seed(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     # Only now, for it imports torch.
-    from bucketproof.reference.faults import FAULTS
-    from bucketproof.zoo import visit
+    from bucketproof.zoo import judged_here, visit
 
-    names, seed, started = options.fault or list(FAULTS), _seed(options), time.perf_counter()
+    names, note = (options.fault, "") if options.fault else judged_here()
+    seed, started = _seed(options), time.perf_counter()
     with destination(options.json) as write, destination(options.markdown) as publish:
         kills, stopped = _visited(visit(names, options.profile, seed, options.workers), len(names))
         if stopped and not kills:
@@ -201,7 +201,7 @@ def _zoo(options: argparse.Namespace) -> int:
         matrix = Matrix(options.profile, seed, time.perf_counter() - started, kills, len(names))
         write(matrix.to_json())
         publish(markdown(matrix))
-    _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n")
+    _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n{note}")
     if stopped:
         raise type(stopped)(f"{str(stopped) or 'interrupted'}, {matrix.missing} of {len(names)} faults were not judged")
     return matrix.exit_code

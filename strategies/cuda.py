@@ -21,13 +21,13 @@ from bucketproof.strategies.memory import BUFFERS, Buffer, Home
 
 @cache
 def aside() -> torch.cuda.Stream:
-    """A stream beside the current one, always the same."""
-    return torch.cuda.Stream()
+    """A stream beside the current one, always the same. What both may do, this one does first."""
+    return torch.cuda.Stream(priority=-1)
 
 
 @contextmanager
 def on_another_stream() -> Iterator[None]:
-    """What is done in here waits for what the current stream was given before, and that one's next work waits for it."""
+    """What is done in here waits for what the current stream was given before, and what comes next there for it."""
     here, other = torch.cuda.current_stream(), aside()
     other.wait_stream(here)
     with torch.cuda.stream(other):

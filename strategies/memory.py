@@ -207,7 +207,7 @@ def read(start: int, nbytes: int, device: torch.device) -> bytes:
 def _read_there(start: int, nbytes: int, device: torch.device) -> bytes:
     # By its address: whoever held a tensor or a storage of it would be one of those whom a bucketer can see.
     storage = torch._C._construct_storage_from_data_pointer(start, device, nbytes)
-    seen = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)  # type: ignore[call-overload]
+    seen = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
     return seen.clone().cpu().numpy().tobytes()
 
 

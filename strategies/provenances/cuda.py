@@ -75,7 +75,7 @@ def cuda_array(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor
 def foreign_dlpack(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """Memory that another library exports through DLPack: cupy, if that is installed."""
     raw = memory.take(shape, dtype).view(-1).view(torch.uint8)
-    return torch.from_dlpack(exported(raw)).view(dtype).view(shape)
+    return torch.utils.dlpack.from_dlpack(exported(raw)).view(dtype).view(shape)
 
 
 @provenance("ipc-handle", Custody.LENT, home="opened", **_ON_CUDA)
