@@ -297,10 +297,10 @@ def drawn_for(campaign: str, promises: Promises, device: str = CPU) -> Plans:
     return drawn
 
 
-def always(campaign: str, promises: Promises, device: str = CPU) -> Iterator[Plan]:
+def always(campaign: str, promises: Promises) -> Iterator[Plan]:
     """The plans of a campaign that are looked at whatever is drawn."""
     for plan in in_any_case(campaign):
-        for each in _fits(campaign, promises, device):
+        for each in _fits(campaign, promises, CPU):
             plan = each(plan)
         yield plan
 
@@ -314,15 +314,14 @@ Fit = Callable[[Plan], Plan]
 
 def _fits(campaign: str, promises: Promises, device: str) -> list[Fit]:
     """What makes plans such that they can be judged by what is promised, and made where they are to be."""
-    fits = _patient(promises), _castable(promises), _roomy(promises, campaign), _made_on(device)
+    there = partial(made_on, device=device) if device != CPU else None
+    fits = _patient(promises), _castable(promises), _roomy(promises, campaign), there
     return [fit for fit in fits if fit]
 
 
-def _made_on(device: str) -> Fit | None:
-    """What a device does not have is of the nearest provenance that it has."""
-    if device == CPU:
-        return None
-    return lambda plan: replace(plan, items=tuple(_as_made_on(item, device) for item in plan.items))
+def made_on(plan: Plan, device: str) -> Plan:
+    """The plan, in which what a device does not have is of the nearest provenance that it has."""
+    return plan if device == CPU else replace(plan, items=tuple(_as_made_on(item, device) for item in plan.items))
 
 
 def _as_made_on(item: Item, device: str) -> Item:

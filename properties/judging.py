@@ -23,7 +23,7 @@ from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties.buckets import NotABucketer
-from bucketproof.properties.campaigns import always, drawn_for, share_of
+from bucketproof.properties.campaigns import always, drawn_for, made_on, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.models import MODELS_ON_META
@@ -158,15 +158,18 @@ def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan], device
 
 
 def drawn(campaign: str, promises: Promises, profile: Profile, seed: int, device: str = CPU) -> tuple[Plan, ...]:
-    """The plans of a campaign that a profile looks at on a device, each once: the same for the same seed."""
+    """The plans of a campaign that a profile looks at, each once: the same for the same seed.
+
+    On each device they are the same, but for what it does not have.
+    """
     # Hypothesis varies what it has drawn before, and often draws it again; to run that again would show nothing.
-    plans: dict[Plan, None] = dict.fromkeys(always(campaign, promises, device))
+    plans: dict[Plan, None] = dict.fromkeys(always(campaign, promises))
 
     def keep(plan: Plan) -> None:
         plans[plan] = None
 
-    explore(keep, campaign, promises, profile, seed, campaign, Phase.generate, device=device)
-    return tuple(plans)
+    explore(keep, campaign, promises, profile, seed, campaign, Phase.generate)
+    return tuple(dict.fromkeys(made_on(plan, device) for plan in plans))
 
 
 class Broken(Exception):

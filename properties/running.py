@@ -46,10 +46,10 @@ def execute(target: Target, plan: Plan, *, device: str = CPU) -> Run:
 def execute_together(target: Target, *plans: Plan, device: str = CPU) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
     again = execute_together if device == CPU else partial(execute_together, device=device)
-    runs = [Run(plan, asynchronous=target.is_async, target=target, device=device, execute=again) for plan in plans]
     if device != CPU:
         _get_ready(device, plans)
     with undisturbed(device) as disturbed, _quiet():
+        runs = [Run(plan, asynchronous=target.is_async, target=target, device=device, execute=again) for plan in plans]
         _carry_out(target, runs)
         if any(run.alive() for run in runs):
             gc.collect()  # what only a cycle held is not kept

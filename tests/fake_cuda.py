@@ -45,8 +45,11 @@ class Machine(TorchDispatchMode):
     def wake(self) -> None:
         """Do all that may be done."""
         streams = self.streams[::-1] if self._newest_first else self.streams[:]
-        while any([stream.go_on() for stream in streams]):
-            pass
+        went_on = True
+        while went_on:
+            went_on = False
+            for stream in streams:
+                went_on |= stream.go_on()
 
     def synchronize(self) -> None:
         """The host waits until all of it is done."""
@@ -260,3 +263,8 @@ def sanitizer() -> SimpleNamespace:
     """A sanitizer that sees nothing."""
     switch = SimpleNamespace(enable=lambda: None, disable=lambda: None)
     return SimpleNamespace(cuda_sanitizer=switch, CUDASanitizerErrors=CUDASanitizerErrors)
+
+
+def there() -> None:
+    """What another process has to do, to take its memory for a device's."""
+    DEVICES[CUDA] = devices.Device(CUDA, "cpu")

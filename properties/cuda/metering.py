@@ -31,12 +31,12 @@ class Metered:
 class _Meter:
     """The bytes in the hands of the bucketer: its own, and those that it was given for good."""
 
-    allowance: int = 0
-    """Bytes that it may have for good, whatever is in the bucket."""
+    room: int = 0
+    """Bytes of the buffer that a packer fills, beside what it fills it from."""
     held: int = 0
     _start: int = 0
     sizes: list[int] = field(default_factory=list)
-    """Bytes of each weight that was handed over."""
+    """Bytes of each weight that was handed over; for a packer, of the memory that came with it."""
     delivered: int = 0
     """How many were delivered."""
     in_hand: int = 0
@@ -60,7 +60,7 @@ class _Meter:
     def _allowed(self) -> int:
         undelivered = self.sizes[self.delivered :]
         beside = max([self.in_hand, *undelivered, *self.sizes[-1:]], default=0)
-        return max(sum(undelivered), self.allowance) + self.leaving + beside
+        return sum(undelivered) + self.room + self.leaving + beside
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -78,14 +78,16 @@ def allocated(which: str) -> int:
 
 def metered(target: Target, plan: Plan, device: str) -> Metered:
     """Drive a target through a plan while its buckets are dropped, and read the allocator at each change of hands."""
-    total = sum(item.nbytes for item in plan.items)
-    meter = _Meter(allowance=min(int(plan.bucket_bytes), total) if target.promises.copies != "when-needed" else 0)
+    sizes = [item.nbytes for item in plan.items]
+    room = max(min(int(plan.bucket_bytes), sum(sizes)), *sizes, 0)
+    meter = _Meter(room=room if target.promises.copies != "when-needed" else 0)
+    asynchronous = target.is_async  # which is found out by calling it
 
     def produced(index: int, tensor: torch.Tensor) -> None:
         is_its_own = PROVENANCES[plan.items[index].provenance].custody in (Custody.OWNED, Custody.PARTIAL)
-        meter.sizes.append(tensor.nbytes)
         meter.in_hand = tensor.untyped_storage().nbytes() if is_its_own else 0
         meter.held += meter.in_hand  # nobody else will give it back
+        meter.sizes.append(max(tensor.nbytes, meter.in_hand if meter.room else 0))
 
     def receive(bucket: list[tuple[str, torch.Tensor]]) -> None:
         meter.end()
@@ -99,7 +101,7 @@ def metered(target: Target, plan: Plan, device: str) -> Metered:
     with undisturbed(device), MODES[plan.grad_mode]():
         meter.begin()
         try:
-            drive(target, stream.iterable(asynchronous=target.is_async), plan, receive)
+            drive(target, stream.iterable(asynchronous=asynchronous), plan, receive)
         except Exception as error:
             meter.seen.error = f"{type(error).__name__}: {error}".split("\n")[0]
     meter.seen.unbuilt = stream.unbuilt

@@ -37,9 +37,9 @@ class Seen:
     """What the target raised."""
 
 
-def unwaited(target: Target, plan: Plan, device: str, *, times: int = TIMES) -> Seen:
-    """Drive a target through the weights of a plan, each as bytes in one buffer and so many times as large."""
-    sync = _Sync(plan, DEVICES[device].where, times)
+def unwaited(target: Target, plan: Plan, device: str, *, times: int | None = None) -> Seen:
+    """Drive a target through the weights of a plan, each as bytes in one buffer and `TIMES` times as large."""
+    sync = _Sync(plan, DEVICES[device].where, times or TIMES)
     with undisturbed(device):
         try:
             drive(target, sync.weights(), sync.plan, sync.receive)

@@ -4,7 +4,18 @@ from importlib import import_module
 
 from bucketproof.reference.faults.registry import DEVICE_FAULTS, FAULTS, SYNTHETIC, Fault, fault
 
-GROUPS = ("compaction", "copying", "counting", "cutting", "names", "memory", "lifecycle", "concurrency", "packing", "device")
+GROUPS = (
+    "compaction",
+    "copying",
+    "counting",
+    "cutting",
+    "names",
+    "memory",
+    "lifecycle",
+    "concurrency",
+    "packing",
+    "device",
+)
 """The families, one module each, in the order in which they are listed."""
 
 for _group in GROUPS:

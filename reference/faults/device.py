@@ -22,7 +22,12 @@ def moves_to_the_host(tensor: torch.Tensor) -> torch.Tensor:
     return compact(tensor).cpu()
 
 
-@rule("device.stream-order", exposed_by="a lent item that was written a moment ago", origin="vllm-ascend #12713", **_ON_CUDA)
+@rule(
+    "device.stream-order",
+    exposed_by="a lent item that was written a moment ago",
+    origin="vllm-ascend #12713",
+    **_ON_CUDA,
+)
 def copies_before_it_is_written(tensor: torch.Tensor) -> torch.Tensor:
     """Copies on a stream of its own, which does not wait for the one that writes the source."""
     mine, theirs = torch.cuda.Stream(), torch.cuda.current_stream()
