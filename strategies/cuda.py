@@ -26,9 +26,9 @@ def aside() -> torch.cuda.Stream:
 
 
 @contextmanager
-def on_another_stream() -> Iterator[None]:
+def on(other: torch.cuda.Stream) -> Iterator[None]:
     """What is done in here waits for what the current stream was given before, and what comes next there for it."""
-    here, other = torch.cuda.current_stream(), aside()
+    here = torch.cuda.current_stream()
     other.wait_stream(here)
     with torch.cuda.stream(other):
         yield
@@ -101,14 +101,20 @@ BUFFERS["aside"], BUFFERS["pinned"], BUFFERS["captured"] = Aside, Pinned, Captur
 
 @contextmanager
 def expandable_segments() -> Iterator[None]:
-    """What the allocator asks the driver for in here is mapped bit by bit."""
+    """What is allocated in here lies in segments that the driver maps bit by bit."""
     before = torch._C._accelerator_getAllocatorSettings()
-    torch.cuda.empty_cache()  # else memory that is there already would do
     torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     try:
-        yield
+        # The allocator has memory of each stream for itself, and all of this one's is of that kind.
+        with on(_of_expandable_segments()):
+            yield
     finally:
         torch._C._accelerator_setAllocatorSettings(before or "expandable_segments:False")
+
+
+@cache
+def _of_expandable_segments() -> torch.cuda.Stream:
+    return torch.cuda.Stream(priority=-1)  # of these there are few, and no bucketer is given the same one
 
 
 class _Exporter:

@@ -245,14 +245,15 @@ def fake_cuda(patch: pytest.MonkeyPatch, *, newest_first: bool = False) -> Itera
     patch.setitem(DEVICES, CUDA, Accelerator(CUDA, "cpu"))
     patch.setitem(memory._ALLOCATE, "pinned", memory._heap)
     patch.setitem(sys.modules, "torch.cuda._sanitizer", sanitizer())
-    cuda.aside.cache_clear()
-    devices._start.cache_clear()
+    caches = cuda.aside, cuda._of_expandable_segments, devices._start
+    for each in caches:
+        each.cache_clear()
     try:
         with machine:
             yield machine
     finally:
-        cuda.aside.cache_clear()
-        devices._start.cache_clear()
+        for each in caches:
+            each.cache_clear()
 
 
 class CUDASanitizerErrors(Exception):

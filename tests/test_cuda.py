@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_custody
 import torch
 from documents import ROOT
 from fake_cuda import CUDASanitizerErrors, Machine, fake_cuda, sanitizer, there
@@ -510,13 +513,35 @@ def test_segments_are_made_expandable_and_then_as_before(machine: Machine, monke
         machine.log.clear()
         with suppress(StopIteration):
             next(Stream(Plan((Item("w", "expandable-segment"),), 64), device=CUDA).iterable())
-        assert machine.log == ["expandable_segments:True", after]
+        assert [each for each in machine.log if "_" in each] == ["expandable_segments:True", after, "record_stream"]
 
 
 def test_what_another_stream_has_made_is_waited_for_and_told_to_the_allocator(machine: Machine) -> None:
     next(Stream(Plan((Item("w", "side-stream"),), 64), device=CUDA).iterable())
 
     assert machine.log == ["1 waits for 0", "0 waits for 1", "record_stream"]
+
+
+@pytest.mark.parametrize("id", [id for id, each in PROVENANCES.items() if each.group == CUDA and id != "ipc-handle"])
+def test_what_only_a_device_has_is_of_the_custody_that_it_says(
+    id: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_custody, "Stream", partial(Stream, device=CUDA))
+
+    test_custody.is_shown_for_all(test_custody.plans_of(id), test_custody.SHOWN[PROVENANCES[id].custody])
+    test_custody.is_shown_for_all(test_custody.some_plans_of(id), test_custody.is_another_object)
+
+
+def test_the_sizes_that_run_out_of_memory_go_up_to_most_of_a_card() -> None:
+
+    script = runpy.run_path(str(ROOT / "tests" / "benchmarks" / "cuda_oom.py"))
+    total = 80 << 30
+
+    sizes = [size >> 30 for size in script["sizes"](total)]
+
+    assert sizes == [2, 4, 8, 16, 32, 64]
+    for size in sizes:
+        assert size << 30 < script["share"](size << 30, total) * total < 2 * size << 30
 
 
 # Experiments.

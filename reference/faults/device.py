@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from bucketproof.reference.faults.loop import Buckets, Stream, buckets, closes_its_stream, compact, raw, refuse, rule
+from bucketproof.reference.faults.loop import Buckets, Stream, buckets, closes_its_stream, raw, refuse, rule
 from bucketproof.reference.faults.registry import fault
+from bucketproof.reference.ownership import compact
 from bucketproof.reference.sound import Bucket
 
 _ON_CUDA = {"device": "cuda"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bucketproof.strategies.cuda import expandable_segments, exported, on_another_stream
+from bucketproof.strategies.cuda import aside, expandable_segments, exported, on
 from bucketproof.strategies.custody import Custody
 from bucketproof.strategies.memory import Memory
 from bucketproof.strategies.plans import Shape
@@ -33,7 +33,7 @@ def same_block(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor
 @provenance("side-stream", Custody.OWNED, **_ON_CUDA)
 def side_stream(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A tensor that another stream has made, which the current one waits for."""
-    with on_another_stream():
+    with on(aside()):
         made = memory.fresh(shape, dtype)
     made.record_stream(torch.cuda.current_stream())
     return made
@@ -43,7 +43,9 @@ def side_stream(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tenso
 def expandable_segment(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A tensor in a segment that the allocator maps bit by bit."""
     with expandable_segments():
-        return memory.fresh(shape, dtype)
+        made = memory.fresh(shape, dtype)
+    made.record_stream(torch.cuda.current_stream())
+    return made
 
 
 @provenance("pinned", Custody.LENT, home="pinned", **_ON_CUDA)
