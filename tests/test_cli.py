@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -387,14 +388,15 @@ def test_a_campaign_stays_in_one_process() -> None:
 
 def test_all_of_a_device_stays_in_one_process_and_what_kills_it_loses_one_campaign() -> None:
     one, two = Worker(), Worker()
-    schedule = scheduled("aAABBC", one, two)
-    assert (one.given, two.given) == ([0], [1, 2, 3, 4, 5])
-    schedule.mark_test_complete(two, 1)
+    schedule = scheduled("aaAABBC", one, two)
+    assert (one.given, two.given) == ([0, 1], [2, 3, 4, 5, 6])
+    schedule.mark_test_complete(one, 0)
+    schedule.mark_test_complete(two, 2)
 
-    assert schedule.remove_node(two) == "2"
+    assert schedule.remove_node(two) == "3"
 
-    assert schedule.lost == {"2": "2"}
-    assert one.given == [0, 3, 4, 5]
+    assert schedule.lost == {"3": "3"}
+    assert schedule._waiting == deque([[4, 5, 6]])  # to be taken together by whoever comes next
 
 
 def test_a_campaign_that_kills_its_worker_is_given_up_and_what_the_worker_had_besides_is_not() -> None:
