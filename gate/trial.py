@@ -60,13 +60,17 @@ class Trial:
     """Whether a cell that is listed as known and passes is a failing test, as a strict xfail of pytest's is."""
 
     @cached_property
+    def device(self) -> str:
+        """Where it is first tried: on the host, unless nothing is judged there."""
+        devices = {cell.device for cell in self.cells} or {CPU}
+        return next(each for each in DEVICES if each in devices)
+
+    @cached_property
     def smoke(self) -> Outcome:
         """Whether it can bucket a single tensor. Raises `NotABucketer`."""
-        devices = {cell.device for cell in self.cells} or {CPU}
-        device = next(each for each in DEVICES if each in devices)
-        if lack := DEVICES[device].lacks():
+        if lack := DEVICES[self.device].lacks():
             return Outcome("smoke", "skipped", "MUST", reason=lack)
-        outcome = preflight(self.target, device) or Outcome("smoke", "pass", "MUST")
+        outcome = preflight(self.target, self.device) or Outcome("smoke", "pass", "MUST")
         return scripted(replace(outcome, cell="smoke"), self.target, self.spec)
 
     def judge(self, cell: Cell) -> Outcome:
@@ -114,15 +118,14 @@ class Case:
 
         So do all that are of one device: each process would take a part of its memory.
         """
-        if self.cell is None or self.cell.sizes:
-            return "ranks" if self.cell else "smoke"
-        return self.cell.campaign if self.cell.device == CPU else self.cell.device
+        return self.groups[0]
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The same, and for a device the campaign, too: what has killed its process is not to be judged again."""
-        is_on_device = self.cell is not None and self.cell.device == self.group
-        return (self.group, self.cell.campaign) if self.cell and is_on_device else (self.group,)
+        device = self.cell.device if self.cell else self.trial.device
+        campaign = "smoke" if self.cell is None else "ranks" if self.cell.sizes else self.cell.campaign
+        return (campaign,) if device == CPU else (device, campaign)
 
     def run(self, item: pytest.Item) -> None:
         """Judge the cell, keep the outcome with the test, and say it in pytest's words."""

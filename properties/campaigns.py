@@ -137,6 +137,12 @@ def _enlarged(plan: Plan) -> Plan:
     return replace(plan, items=tuple(map(_enlarged_item, plan.items[:2])) + plan.items[2:])
 
 
+def _for_an_allocator(plan: Plan) -> Plan:
+    """Weights of some KiB, next to which it is nothing that an allocator rounds up."""
+    items = [replace(each, shape=(64 * each.shape[0], *each.shape[1:])) if each.shape else each for each in plan.items]
+    return replace(plan, items=tuple(items), bucket_bytes=64 * plan.bucket_bytes)
+
+
 def _enlarged_item(item: Item) -> Item:
     if not item.nbytes or not item.shape:
         return item
@@ -272,7 +278,7 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "unwaited": lambda promises: plans(
         provenances=_PLAIN, limits=_small, iterables=_GENERATORS, min_items=2, max_items=4
     ),
-    "metered": lambda promises: plans(provenances=_METERED, limits=_small, iterables=_LAZY, min_items=2),
+    "metered": lambda promises: plans(provenances=_METERED, iterables=_LAZY, min_items=2).map(_for_an_allocator),
     "opened": _consumed("ship", provenances=_PLAIN, min_items=1),
     "moved": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),

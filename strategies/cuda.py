@@ -59,7 +59,7 @@ def _receive(raw: torch.Tensor) -> None:
         return
     there = (torch.cuda.current_device() + 1) % torch.cuda.device_count()
     sent = torch.full(raw.shape, POISON, dtype=torch.uint8, device=f"cuda:{there}")
-    torch.cuda.nccl.broadcast([sent, raw.data], root=0)
+    content.unseen(raw, lambda ink: torch.cuda.nccl.broadcast([sent, ink], root=0))
 
 
 class Pinned(Buffer):
@@ -75,7 +75,7 @@ class Pinned(Buffer):
 
     def _write(self) -> None:
         sent = torch.full(self.raw.shape, POISON, dtype=torch.uint8, device=self._where)
-        self.raw.data.copy_(sent, non_blocking=True)
+        content.unseen(self.raw, lambda ink: ink.copy_(sent, non_blocking=True))
 
     def settle(self) -> None:
         torch.cuda.current_stream().synchronize()

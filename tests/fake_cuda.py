@@ -19,6 +19,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from bucketproof.properties.cuda.metering import rounded
 from bucketproof.strategies import DEVICES, cuda, devices, memory
 from bucketproof.strategies.devices import CUDA, Accelerator
 
@@ -86,7 +87,7 @@ class Machine(TorchDispatchMode):
         for made in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(made, torch.Tensor) and made.untyped_storage()._cdata not in read:
                 storage = made.untyped_storage()
-                self._born[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+                self._born[storage._cdata] = StorageWeakRef(storage), rounded(storage.nbytes())
                 self.peak = max(self.peak, self.current)
 
     # The allocator.
@@ -98,15 +99,16 @@ class Machine(TorchDispatchMode):
         return sum(nbytes for _, nbytes in self._born.values()) + sum(self._raw.values())
 
     def stats(self) -> dict[str, int]:
-        return {"requested_bytes.all.current": self.current, "requested_bytes.all.peak": self.peak}
+        return {"allocated_bytes.all.current": self.current, "allocated_bytes.all.peak": self.peak}
 
     def reset_peak(self) -> None:
         self.peak = self.current
 
     def alloc(self, nbytes: int) -> int:
-        self._raw[id(nbytes) + len(self._raw)] = nbytes
+        number = 1 + max(self._raw, default=0)
+        self._raw[number] = rounded(nbytes)
         self.peak = max(self.peak, self.current)
-        return next(reversed(self._raw))
+        return number
 
     def delete(self, number: int) -> None:
         del self._raw[number]
@@ -231,6 +233,7 @@ def fake_cuda(patch: pytest.MonkeyPatch, *, newest_first: bool = False) -> Itera
         "_sleep": sleep,
         "memory_stats": machine.stats,
         "reset_peak_memory_stats": machine.reset_peak,
+        "get_allocator_backend": lambda: "native",
         "caching_allocator_alloc": machine.alloc,
         "caching_allocator_delete": machine.delete,
     }

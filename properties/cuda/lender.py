@@ -6,7 +6,8 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -17,17 +18,20 @@ from bucketproof.properties import limits
 from bucketproof.strategies import DEVICES, content
 from bucketproof.strategies.memory import BUFFERS, Buffer, Home
 
-_FREE: dict[int, list[int]] = defaultdict(list)
-"""Numbers of the other process's buffers that nobody here has open, by their bytes."""
+if TYPE_CHECKING:
+    from bucketproof.properties.ranks.pool import Pool
+
+_FREE: WeakKeyDictionary[Pool, dict[int, list[int]]] = WeakKeyDictionary()
+"""Numbers of another process's buffers that nobody here has open, by their bytes."""
 
 
 class Opened(Buffer):
     """A buffer of the other process."""
 
     def _allocated(self, nbytes: int, home: Home, where: str) -> torch.Tensor:
-        number = _FREE[nbytes].pop() if _FREE[nbytes] else -1
-        self._number, sent = _told(lend, number, nbytes, where)
-        weakref.finalize(self, _FREE[nbytes].append, self._number)
+        free = _FREE.setdefault(_other(), defaultdict(list))[nbytes]
+        self._number, sent = _told(lend, free.pop() if free else -1, nbytes, where)
+        weakref.finalize(self, free.append, self._number)
         opened: torch.Tensor = ForkingPickler.loads(sent)
         return opened
 
@@ -46,10 +50,15 @@ def get_ready(device: str) -> None:
 
 
 def _told(function: Callable[..., Any], *arguments: Any) -> Any:
-    # Only now, for few runs need another process.
+    return _other().call(function, *arguments, seconds=3 * limits.SECONDS)[0]
+
+
+def _other() -> Pool:
+    """The other process; a new one, whose buffers are other ones, if the last was lost."""
+    # Only now, for few runs need it.
     from bucketproof.properties.ranks.pools import pool_of
 
-    return pool_of(1).call(function, *arguments, seconds=3 * limits.SECONDS)[0]
+    return pool_of(1)
 
 
 # What the other process does.

@@ -72,26 +72,37 @@ class _Meter:
 
 
 def allocated(which: str) -> int:
-    """The bytes that were asked of the allocator and not given back: `current`, or the `peak` since it was reset."""
-    return int(torch.cuda.memory_stats()[f"requested_bytes.all.{which}"])
+    """The bytes that the allocator has given and not got back: `current`, or the `peak` since it was reset."""
+    return int(torch.cuda.memory_stats()[f"allocated_bytes.all.{which}"])
+
+
+def rounded(nbytes: int) -> int:
+    """The bytes that it gives to who asks for so many, if they are few."""
+    return -(-nbytes // _STEP) * _STEP
+
+
+_STEP = 512
+"""What the sizes of small blocks are multiples of."""
 
 
 def metered(target: Target, plan: Plan, device: str) -> Metered:
     """Drive a target through a plan while its buckets are dropped, and read the allocator at each change of hands."""
-    sizes = [item.nbytes for item in plan.items]
-    room = max(min(int(plan.bucket_bytes), sum(sizes)), *sizes, 0)
+    if (backend := torch.cuda.get_allocator_backend()) != "native":
+        raise RuntimeError(f"the allocator {backend} does not say what it has given")
+    sizes = [rounded(item.nbytes) for item in plan.items]
+    room = max(min(rounded(int(plan.bucket_bytes)), sum(sizes)), *sizes, 0)
     meter = _Meter(room=room if target.promises.copies != "when-needed" else 0)
     asynchronous = target.is_async  # which is found out by calling it
 
     def produced(index: int, tensor: torch.Tensor) -> None:
         is_its_own = PROVENANCES[plan.items[index].provenance].custody in (Custody.OWNED, Custody.PARTIAL)
-        meter.in_hand = tensor.untyped_storage().nbytes() if is_its_own else 0
+        meter.in_hand = rounded(tensor.untyped_storage().nbytes()) if is_its_own else 0
         meter.held += meter.in_hand  # nobody else will give it back
-        meter.sizes.append(max(tensor.nbytes, meter.in_hand if meter.room else 0))
+        meter.sizes.append(max(rounded(tensor.nbytes), meter.in_hand if meter.room else 0))
 
     def receive(bucket: list[tuple[str, torch.Tensor]]) -> None:
         meter.end()
-        before, meter.leaving = allocated("current"), sum(tensor.nbytes for _, tensor in bucket)
+        before, meter.leaving = allocated("current"), sum(rounded(tensor.nbytes) for _, tensor in bucket)
         meter.delivered += len(bucket)
         bucket.clear()
         meter.held += allocated("current") - before
