@@ -26,7 +26,7 @@ from bucketproof.properties import (
 )
 from bucketproof.report import explain_alone
 from bucketproof.repro import scripted, unscripted
-from bucketproof.request import BadRequest, near, parts_of
+from bucketproof.request import DEVICE_NAMES, BadRequest, near, parts_of
 from bucketproof.strategies import DEVICES, GROUPS, PROVENANCES
 from bucketproof.strategies.devices import CPU, CUDA
 
@@ -204,6 +204,8 @@ def select(
 
     They are those on the host, on a device, or on `all` of them. Raises `BadRequest`.
     """
+    if device not in DEVICE_NAMES:
+        raise BadRequest(f"no device {device!r}: there are {', '.join(DEVICE_NAMES)}")
     wanted, devices = set(only), tuple(DEVICES) if device == "all" else (device,)
     every = all_cells((*must_be_groups(groups), *(each for each in devices if each != CPU)))
     everything = [cell for cell in every if cell.device in devices]

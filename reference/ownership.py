@@ -181,7 +181,7 @@ def _tell_that_it_is_read(tensor: torch.Tensor) -> None:
 
 def _bits_copied(tensor: torch.Tensor) -> torch.Tensor:
     carrier = _CARRIERS.get(tensor.element_size(), tensor.dtype)
-    if carrier is tensor.dtype or tensor.dtype in _CLONED_BIT_FOR_BIT:
+    if carrier is tensor.dtype or (tensor.is_cpu and tensor.dtype in _CLONED_BIT_FOR_BIT):
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.view(carrier).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 

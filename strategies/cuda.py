@@ -109,7 +109,9 @@ def expandable_segments() -> Iterator[None]:
         with on(_of_expandable_segments()):
             yield
     finally:
-        torch._C._accelerator_setAllocatorSettings(before or "expandable_segments:False")
+        # A setting that is not named stays as it is.
+        other = "" if "expandable_segments" in before else "expandable_segments:False"
+        torch._C._accelerator_setAllocatorSettings(",".join(filter(None, (before, other))))
 
 
 @cache

@@ -23,7 +23,7 @@ import torch
 from documents import ROOT
 from fake_cuda import CUDASanitizerErrors, Machine, fake_cuda, sanitizer, there
 
-from bucketproof import Target, Verdict
+from bucketproof import Target, Verdict, conformance
 from bucketproof.cli import main
 from bucketproof.properties import PROFILES, PROPERTIES, Cell, Outcome, Promises, cells, execute, judge, preflight
 from bucketproof.properties.campaigns import HOST_CAMPAIGNS, _as_made_on, drawn_for
@@ -35,13 +35,13 @@ from bucketproof.properties.ranks.pools import pool_of
 from bucketproof.reference import compact, get_named_tensor_buckets_sync
 from bucketproof.reference.faults import DEVICE_FAULTS, FAULTS, GROUPS
 from bucketproof.report import Style, render
-from bucketproof.request import DEVICE_NAMES, placed
+from bucketproof.request import DEVICE_NAMES, BadRequest, placed
 from bucketproof.strategies import DEVICES, PROVENANCES, Custody, Item, Lender, Plan, Stream
 from bucketproof.strategies.content import POISON
 from bucketproof.strategies.devices import CPU, CUDA, HOST_ALONE, HOST_GROUPS, HOST_HOMES, Device, exists_on
 from bucketproof.strategies.memory import _read_there
 from bucketproof.targets import resolve, target_of
-from bucketproof.trial import Trial, _may_have_script, select
+from bucketproof.trial import Trial, _why_unscripted, select
 from bucketproof.zoo import judged_here, kill, visit
 
 DETACH = "aliasing.survives-overwrite[detach@cuda]"
@@ -288,6 +288,33 @@ def test_what_measures_a_card_says_in_a_line_that_there_is_none(
     assert said.err == f"{name} takes a CUDA device: {no_card}\n"
 
 
+def test_a_card_is_said_to_differ_from_the_host_where_it_does(tmp_path: Path) -> None:
+    same_cells = runpy.run_path(str(SCRIPTS["cuda_card.py"]))["same_cells"]
+
+    def told(**statuses: str) -> str:
+        ids = {"here": "values.order", "there": "values.order[mixed@cuda]", "only": "values.conserved[pinned@cuda]"}
+        data = [{"cell": ids[name], "status": status} for name, status in statuses.items()]
+        (tmp_path / "v.json").write_text(json.dumps({"cells": data}))
+        return str(same_cells(tmp_path / "v.json"))
+
+    assert told(here="fail", there="fail", only="fail") == ""
+    assert told(here="pass", there="pass", only="pass") == ""
+    assert told(here="fail", there="pass") == "on the host alone: ['values.order[mixed]']; on the card alone: []"
+    assert told(here="pass", there="fail") == "on the host alone: []; on the card alone: ['values.order[mixed]']"
+
+
+def test_a_test_file_may_ask_for_a_device() -> None:
+    names = {
+        device: [case.id for case in conformance(compact, only=["values.order"], device=device).pytestmark[0].args[1]]  # type: ignore[attr-defined]
+        for device in DEVICE_NAMES
+    }
+
+    assert names["all"] == [*names["cpu"], *names["cuda"][1:]]
+    assert "values.order[mixed@cuda]" in names["cuda"]
+    with pytest.raises(BadRequest, match="no device 'gpu': there are cpu, cuda, all"):
+        conformance(compact, device="gpu")
+
+
 # With a device that is none.
 
 
@@ -425,9 +452,11 @@ def test_a_failure_on_a_device_has_a_script_where_the_host_shows_it_too(machine:
 
 
 def test_what_takes_a_device_has_no_script() -> None:
-    assert _may_have_script(BY_ID[DETACH])
-    assert not _may_have_script(BY_ID["aliasing.survives-overwrite[graph-buffer@cuda]"])
-    assert not any(_may_have_script(cell) for cell in OF_A_DEVICE)
+    lack = "a script runs in memory of the host, and this takes a CUDA device"
+
+    assert _why_unscripted(BY_ID[DETACH]) == ""
+    assert _why_unscripted(BY_ID["aliasing.survives-overwrite[graph-buffer@cuda]"]) == lack
+    assert {_why_unscripted(cell) for cell in OF_A_DEVICE} == {lack}
 
 
 # The memory that there is only there.
@@ -504,7 +533,11 @@ def test_with_two_devices_a_receive_buffer_is_sent_to_by_nccl(
 
 
 def test_segments_are_made_expandable_and_then_as_before(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for before, after in (("", "expandable_segments:False"), ("max_split_size_mb:64", "max_split_size_mb:64")):
+    for before, after in (
+        ("", "expandable_segments:False"),
+        ("max_split_size_mb:64", "max_split_size_mb:64,expandable_segments:False"),
+        ("expandable_segments:True",) * 2,
+    ):
         monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda before=before: before)
         machine.log.clear()
         with suppress(StopIteration):
