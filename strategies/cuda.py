@@ -57,9 +57,11 @@ def _receive(raw: torch.Tensor) -> None:
     if torch.cuda.device_count() < 2 or not raw.numel():
         content.poison(raw)
         return
+    from torch.cuda import nccl
+
     there = (torch.cuda.current_device() + 1) % torch.cuda.device_count()
     sent = torch.full(raw.shape, POISON, dtype=torch.uint8, device=f"cuda:{there}")
-    content.unseen(raw, lambda ink: torch.cuda.nccl.broadcast([sent, ink], root=0))
+    content.unseen(raw, lambda ink: nccl.broadcast([sent, ink], root=0))
 
 
 class Pinned(Buffer):
