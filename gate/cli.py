@@ -30,7 +30,16 @@ from bucketproof.properties.limits import usable_cores
 from bucketproof.report import Style, render, render_changes
 from bucketproof.reports import FORMATS, add_options, reports, summarise
 from bucketproof.repro_files import folder, folders, hint
-from bucketproof.request import COMPACTION, PROFILE_NAMES, BadRequest, NoVerdict, Request, split
+from bucketproof.request import (
+    COMPACTION,
+    DEVICE_NAMES,
+    PROFILE_NAMES,
+    BadRequest,
+    NoVerdict,
+    Request,
+    placed,
+    split,
+)
 from bucketproof.runner import Interrupted, run
 from bucketproof.verdict import Verdict, read
 
@@ -66,8 +75,18 @@ def _check(options: argparse.Namespace) -> int:
     target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
     listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
     known = options.known if listed and listed.text else None
-    only, groups = tuple(options.only), tuple(dict.fromkeys(split(options.groups)))
-    request = Request(target, options.profile, _seed(options), only, options.workers, groups, known, options.shard)
+    groups, device = placed(tuple(dict.fromkeys(split(options.groups))), options.device)
+    request = Request(
+        target,
+        options.profile,
+        _seed(options),
+        tuple(options.only),
+        options.workers,
+        groups,
+        device,
+        known,
+        options.shard,
+    )
     if options.profile == "nightly":
         warn()
     with (
@@ -172,10 +191,10 @@ def _seed(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     # Only now, for it imports torch.
-    from bucketproof.reference.faults import FAULTS
-    from bucketproof.zoo import visit
+    from bucketproof.zoo import judged_here, visit
 
-    names, seed, started = options.fault or list(FAULTS), _seed(options), time.perf_counter()
+    names, note = (options.fault, "") if options.fault else judged_here()
+    seed, started = _seed(options), time.perf_counter()
     with destination(options.json) as write, destination(options.markdown) as publish:
         kills, stopped = _visited(visit(names, options.profile, seed, options.workers), len(names))
         if stopped and not kills:
@@ -183,7 +202,7 @@ def _zoo(options: argparse.Namespace) -> int:
         matrix = Matrix(options.profile, seed, time.perf_counter() - started, kills, len(names))
         write(matrix.to_json())
         publish(markdown(matrix))
-    _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n")
+    _print(f"{table([HEADS, *map(row, matrix.kills)])}\n{matrix.summary()}\n{note}")
     if stopped:
         raise type(stopped)(f"{str(stopped) or 'interrupted'}, {matrix.missing} of {len(names)} faults were not judged")
     return matrix.exit_code
@@ -330,6 +349,12 @@ def _add_check(commands: Any) -> None:
         help="judge only this family, property or cell; may be repeated (see `bucketproof list properties`)",
     )
     _add_groups(check, "judge this group of cells, too")
+    check.add_argument(
+        "--device",
+        choices=DEVICE_NAMES,
+        default="cpu",
+        help="where weights are made: in memory of the host, on a CUDA device, or on both in turn (default: cpu)",
+    )
     check.add_argument("--shard", metavar="K/N", help="judge only the K-th of N parts, for `bucketproof merge`")
     check.add_argument("--known", metavar="F", help="let the cells fail that this TOML file lists as known")
     check.add_argument("--accept", action="store_true", help="rewrite that file: list what fails now, and nothing else")
@@ -413,7 +438,7 @@ _EXITS = (
     "unpromised; skipped, if the target failed smoke or this machine lacks what its group needs; or error, if it has "
     "no verdict. Exit codes: 0 every promise holds, but for known failures or, with --baseline, nothing got worse; "
     "1 a promise is broken; 2 the request cannot be met; 3 no verdict, for the process of the target or the suite "
-    "died; 130 interrupted"
+    "died, or this machine lacks what all cells need; 130 interrupted"
 )
 
 _DIFF_EXITS = "exit codes: 0 nothing got worse; 1 something did; 2 one of the files is no verdict"

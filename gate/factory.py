@@ -18,6 +18,7 @@ def conformance(
     seed: int = 0,
     only: Iterable[str] = (),
     known: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
 ) -> Callable[..., None]:
     """A pytest test of `make_buckets`, with one case for each cell of the contract.
 
@@ -30,11 +31,13 @@ def conformance(
     is a `Target`. `only` names the families, properties and cells to judge, as `bucketproof check --only` does.
     `known` is a TOML file that lists cells which are known to fail, as `bucketproof check --known` takes and `--accept`
     writes it. They are strict xfails: one that passes is a failing test, until it is taken off the list.
+    `device` is where weights are made, as for `bucketproof check --device`: `cpu`, `cuda` or `all`.
 
     Raises `BadRequest`, a `ValueError`, for a name that there is not, here and on the list.
     """
     target, listed = _target(make_buckets), known_to_fail(None if known is None else os.fspath(known))
-    return _test(Trial(target, profile_named(profile), seed, select(only), listed, strict=True))
+    chosen = select(only, device=device)
+    return _test(Trial(target, profile_named(profile), seed, chosen, listed, strict=True))
 
 
 def _test(trial: Trial) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from bucketproof.layout import (
     BECAME,
     CUSTODY,
     MARKS,
+    ON,
     WORDS,
     Matrix,
     alike,
@@ -220,6 +221,7 @@ def _header(verdict: Verdict, sections: Sequence[Section]) -> Markup:
     links = [tag("li", tag("a", section.title, href=f"#{section.id}")) for section in sections]
     facts = {"profile": verdict.profile, "seed": verdict.seed, "seconds": f"{verdict.seconds:.1f}"}
     groups = {"with": ", ".join(verdict.groups)} if verdict.groups else {}
+    device = {"on": ON[verdict.device]} if verdict.device != "cpu" else {}
     part = {"part": f"{verdict.shard} alone"} if verdict.shard else {}
     strict = {"strict": "yes"} if verdict.strict else {}
     return block(
@@ -231,7 +233,7 @@ def _header(verdict: Verdict, sections: Sequence[Section]) -> Markup:
             f" {counted(verdict)}.",
             class_=f"verdict {status}",
         ),
-        *_facts({**facts, **part, **groups, **strict, **verdict.origin}),
+        *_facts({**facts, **part, **groups, **device, **strict, **verdict.origin}),
         tag("nav", block("ul", *links), aria_label="Sections"),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bucketproof.layout import parts
+from bucketproof.layout import ON, parts
 from bucketproof.markup import Markup, block, cut, tag
 from bucketproof.properties.outcome import Outcome
 from bucketproof.report import explain_alone
@@ -88,4 +88,6 @@ def _facts(verdict: Verdict) -> Mapping[str, str]:
     }
     if verdict.groups:
         asked["with"] = ", ".join(verdict.groups)
+    if verdict.device != "cpu":
+        asked["on"] = ON[verdict.device]
     return {**asked, **verdict.origin, **verdict.environment}

@@ -41,6 +41,9 @@ BECAME: dict[Kind, str] = {
 }
 """What became of a cell since the baseline, in words."""
 
+ON = {"cpu": "cpu", "cuda": "cuda", "all": "cpu and cuda"}
+"""The devices that a verdict is about, in words."""
+
 _BYTES = re.compile(r"it was [0-9a-f ]* and is [0-9a-f ]*")
 """What a step tells of contents, which are other ones for each provenance."""
 _DETAILS = re.compile(r"'[^']*'|[\d\[\]., ]*\d[\d\[\]., ]*")
@@ -101,7 +104,7 @@ def _as_told(cell: Outcome) -> str:
     _, provenance = parts(cell.cell)
     # What an item is differs in any case, for it is what its provenance is; and so does the script that makes it.
     told = str(cell.failure and replace(cell.failure, items=(), script=""))
-    return _BYTES.sub("*", told.replace(provenance, "*") if provenance else told)
+    return _BYTES.sub("*", told.replace(provenance.partition("@")[0], "*") if provenance else told)
 
 
 def in_one_way(failed: Iterable[Outcome]) -> list[list[Outcome]]:
@@ -113,7 +116,7 @@ def in_one_way(failed: Iterable[Outcome]) -> list[list[Outcome]]:
 def _length(cell: Outcome) -> tuple[int, int]:
     if cell.failure is None:
         return 0, 0
-    return len(cell.failure.items), len(cell.failure.plan.replace(parts(cell.cell)[1] or " ", ""))
+    return len(cell.failure.items), len(cell.failure.plan.replace(parts(cell.cell)[1].partition("@")[0] or " ", ""))
 
 
 def _grouped(failed: Iterable[Outcome], key: Callable[[Outcome], str]) -> list[list[Outcome]]:
@@ -156,8 +159,9 @@ def headline(verdict: Verdict) -> str:
 
 
 def with_groups(verdict: Verdict) -> str:
-    """What was judged beside the plain contract, to be appended to other facts."""
-    return f", with {', '.join(verdict.groups)}" if verdict.groups else ""
+    """What was judged beside the plain contract, and where if not on the host, to be appended to other facts."""
+    groups = f", with {', '.join(verdict.groups)}" if verdict.groups else ""
+    return groups if verdict.device == "cpu" else f"{groups}, on {ON[verdict.device]}"
 
 
 def counted(verdict: Verdict) -> str:

@@ -61,9 +61,10 @@ def groups(chosen: Collection[str]) -> str:
 
 def faults(groups: Collection[str]) -> str:
     """Every fault of the zoo, the property that must catch it, and what it does."""
-    from bucketproof.reference.faults import FAULTS
+    from bucketproof.reference.faults import DEVICE_FAULTS, FAULTS
 
-    rows = [(each.name, each.property, each.origin, each.sentence) for each in FAULTS.values()]
+    shown = [*FAULTS.values(), *DEVICE_FAULTS.values()]
+    rows = [(each.name, each.property, each.origin, each.sentence) for each in shown]
     return table([("fault", "must be caught by", "origin", "what it does"), *rows])
 
 

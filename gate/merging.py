@@ -9,7 +9,7 @@ from bucketproof.properties.outcome import Outcome, Status
 from bucketproof.request import BadRequest, parts_of
 from bucketproof.verdict import Verdict, read
 
-_ASKED = ("profile", "seed", "groups", "strict", "baseline")
+_ASKED = ("profile", "seed", "groups", "device", "strict", "baseline")
 _SAME = (*_ASKED, "target", "origin", "promises")
 """What all parts of one run have in common."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bucketproof.request import PROFILE_NAMES, BadRequest, split
+from bucketproof.request import DEVICE_NAMES, PROFILE_NAMES, BadRequest, placed, split
 
 if TYPE_CHECKING:
     from bucketproof.trial import Trial
@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="judge this group of cells, too; several with commas, or repeated",
     )
+    group.addoption("--bucketer-device", choices=DEVICE_NAMES, default="cpu", help="where weights are made")
     group.addoption("--bucketer-shard", metavar="K/N", help="judge only the K-th of N parts of these")
     group.addoption("--bucketer-known", metavar="F", help="let the cells fail that this TOML file lists as known")
 
@@ -65,7 +66,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     if note := getattr(session.config, "workerinput", {}).get(CAMPAIGNS):
         marks = [item.get_closest_marker("xdist_group") for item in session.items]
-        Path(note).write_text("\n".join(mark.args[0] for mark in marks if mark), encoding="utf-8")
+        Path(note).write_text("\n".join("/".join(mark.args) for mark in marks if mark), encoding="utf-8")
 
 
 def pytest_unconfigure() -> None:
@@ -89,7 +90,8 @@ def _trial(config: pytest.Config) -> Trial:
     from bucketproof.trial import Trial, known_to_fail, profile_named, select
 
     asked: Any = config.getoption
-    chosen = select(asked("bucketer_only"), split(asked("bucketer_with")), asked("bucketer_shard"))
+    groups, device = placed(split(asked("bucketer_with")), asked("bucketer_device"))
+    chosen = select(asked("bucketer_only"), groups, asked("bucketer_shard"), device)
     known = known_to_fail(asked("bucketer_known"))
     spec = asked("bucketer") or "reference"
     target = resolve(spec)

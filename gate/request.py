@@ -9,6 +9,9 @@ from difflib import get_close_matches
 PROFILE_NAMES = ("smoke", "gate", "nightly")
 """The names of `bucketproof.properties.PROFILES`, which cannot be had without importing Hypothesis."""
 
+DEVICE_NAMES = ("cpu", "cuda", "all")
+"""What `--device` takes: the ids of `bucketproof.strategies.DEVICES`, which is slow to import, or all of them."""
+
 COMPACTION = "compaction="
 """What the name of a lone compaction function begins with, where targets are named."""
 
@@ -35,6 +38,8 @@ class Request:
     """How many processes judge; with none, this one does."""
     groups: tuple[str, ...] = ()
     """What is judged beside the plain contract."""
+    device: str = "cpu"
+    """Where it is judged: one of `DEVICE_NAMES`."""
     known: str | None = None
     """The file that lists the cells that are known to fail."""
     shard: str | None = None
@@ -52,6 +57,12 @@ def parts_of(shard: str) -> tuple[int, int]:
 def split(given: Iterable[str]) -> tuple[str, ...]:
     """Names that were given one by one, or several with commas between them."""
     return tuple(name.strip() for each in given for name in each.split(","))
+
+
+def placed(groups: tuple[str, ...], device: str) -> tuple[tuple[str, ...], str]:
+    """The groups that are no devices, and the device. A device is a group, too, which may be asked for by its name."""
+    named = [each for each in groups if each in DEVICE_NAMES[1:-1]]
+    return tuple(each for each in groups if each not in named), "all" if named and device == "cpu" else device
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -71,6 +71,7 @@ def _arguments(request: Request) -> list[str]:
         *only,
         *known,
         *groups,
+        f"--bucketer-device={request.device}",
         *([f"--bucketer-shard={request.shard}"] if request.shard else []),
     ]
 
@@ -191,7 +192,8 @@ class _Gatherer:
         known = [record["target"] for record in self.records.values()]
         target = known[0] if known else {"name": request.target, "origin": {}, "promises": {}}
         verdict = gathered(self._all_records(request.target), target, request.profile, request.seed, seconds)
-        return replace(verdict, groups=request.groups, shard=request.shard, cells=verdict.cells or _DIED_EARLY)
+        verdict = replace(verdict, groups=request.groups, device=request.device, shard=request.shard)
+        return replace(verdict, cells=verdict.cells or _DIED_EARLY)
 
     def _all_records(self, target: str) -> list[dict[str, Any]]:
         """What the tests have reported, and what is known of those that did not."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Protocol
 
 
@@ -34,7 +34,7 @@ class Schedule:
         self.lost: dict[str, str] = {}
         """Tests that will not run, each with the one that their worker died of."""
         self.campaigns: dict[str, str] = {}
-        """The campaign of each test."""
+        """The campaign of each test; `cuda/mixed` of one that is to be judged where all of that device are."""
         self._tests: list[str] | None = None
         self._waiting: deque[list[int]] = deque()
         self._given: dict[Node, list[int]] = {}
@@ -62,7 +62,7 @@ class Schedule:
     def add_node_collection(self, node: Node, collection: Sequence[str]) -> None:
         if self._tests is None:
             self._tests = list(collection)
-            self._waiting.extend(self._campaigns(range(len(collection))))
+            self._waiting.extend(self._lots(range(len(collection))))
         if self._tests != list(collection):
             raise RuntimeError("two workers found different cells")
         self._ready.append(node)
@@ -83,7 +83,7 @@ class Schedule:
             return None
         deadly, *others = self._campaigns(unfinished)
         self.lost.update((self._test(index), self._test(deadly[0])) for index in deadly)
-        self._waiting.extendleft(reversed(others))
+        self._waiting.extendleft(reversed(self._lots([*chain.from_iterable(others)])))
         self.schedule()
         return self._test(deadly[0])
 
@@ -97,6 +97,11 @@ class Schedule:
             node.send_runtest_some(campaign)
         if not self._waiting:
             node.shutdown()
+
+    def _lots(self, tests: Sequence[int]) -> list[list[int]]:
+        """What one worker judges: a campaign, or all that are of one device, of which each process needs a part."""
+        campaigns = groupby(tests, lambda index: self.campaigns[self._test(index)].partition("/")[0])
+        return [list(lot) for _, lot in campaigns]
 
     def _campaigns(self, tests: Sequence[int]) -> list[list[int]]:
         return [list(campaign) for _, campaign in groupby(tests, lambda index: self.campaigns[self._test(index)])]

@@ -29,7 +29,7 @@ from bucketproof.properties import Promises, Target
 from bucketproof.properties.payload import entries_of
 from bucketproof.properties.promises import promises
 from bucketproof.reference import released
-from bucketproof.reference.faults import FAULTS, Fault
+from bucketproof.reference.faults import DEVICE_FAULTS, FAULTS, Fault
 from bucketproof.request import COMPACTION, BadRequest, near, told
 
 BUILT_IN = {
@@ -106,12 +106,12 @@ def _named(name: str) -> Target:
     outside = extensions.targets()
     if found := [each for each in outside if each.name == name]:
         return _outside(*found)
-    if name in FAULTS:
-        return target_of(FAULTS[name])
+    if fault := {**FAULTS, **DEVICE_FAULTS}.get(name):
+        return target_of(fault)
     if name in BUILT_IN:
         return _built_in(name)
     others = [*BUILT_IN, *(each.name for each in outside)]
-    hint = near(name, [*others, *FAULTS]) or f": there are {', '.join(others)}"
+    hint = near(name, [*others, *FAULTS, *DEVICE_FAULTS]) or f": there are {', '.join(others)}"
     raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
 
 
@@ -119,7 +119,7 @@ def _outside(entry: EntryPoint, *others: EntryPoint) -> Target:
     if others:
         owners = " and ".join(map(whose, (entry, *others)))
         raise BadRequest(f"{owners} have one name: say {entry.value}, or the other's")
-    if entry.name in BUILT_IN or entry.name in FAULTS:
+    if entry.name in (*BUILT_IN, *FAULTS, *DEVICE_FAULTS):
         raise BadRequest(f"{whose(entry)} has the name of a built-in one: say {entry.value}, or uninstall the package")
     try:
         found = _as_target(entry.name, attribute(f"{entry.module}:{entry.attr}"))

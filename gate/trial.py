@@ -26,8 +26,9 @@ from bucketproof.properties import (
 )
 from bucketproof.report import explain_alone
 from bucketproof.repro import scripted, unscripted
-from bucketproof.request import BadRequest, near, parts_of
-from bucketproof.strategies import GROUPS, PROVENANCES
+from bucketproof.request import DEVICE_NAMES, BadRequest, near, parts_of
+from bucketproof.strategies import DEVICES, GROUPS, PROVENANCES
+from bucketproof.strategies.devices import CPU, CUDA
 
 RECORD = "bucketproof"
 """The key of a test's record among its user properties, which cross process boundaries."""
@@ -40,6 +41,7 @@ def all_cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:
 
 
 _ONE_PROCESS = "a script has one process, and this takes more"
+_ON_DEVICE = "a script runs in memory of the host, and this takes a CUDA device"
 
 
 @dataclass
@@ -58,18 +60,27 @@ class Trial:
     """Whether a cell that is listed as known and passes is a failing test, as a strict xfail of pytest's is."""
 
     @cached_property
+    def device(self) -> str:
+        """Where it is first tried: on the host, unless nothing is judged there."""
+        devices = {cell.device for cell in self.cells} or {CPU}
+        return next(each for each in DEVICES if each in devices)
+
+    @cached_property
     def smoke(self) -> Outcome:
         """Whether it can bucket a single tensor. Raises `NotABucketer`."""
-        outcome = preflight(self.target) or Outcome("smoke", "pass", "MUST")
+        if lack := DEVICES[self.device].lacks():
+            return Outcome("smoke", "skipped", "MUST", reason=lack)
+        outcome = preflight(self.target, self.device) or Outcome("smoke", "pass", "MUST")
         return scripted(replace(outcome, cell="smoke"), self.target, self.spec)
 
     def judge(self, cell: Cell) -> Outcome:
         """The verdict on one cell."""
         if self.smoke.status != "pass":
-            return Outcome(cell.id, "skipped", cell.level, reason="not judged: the target failed smoke")
+            reason = self.smoke.reason if self.smoke.status == "skipped" else "not judged: the target failed smoke"
+            return Outcome(cell.id, "skipped", cell.level, reason=reason)
         if not (known := self.known.get(cell.id)):
-            if cell.groups & {"distributed", "processes"}:
-                return unscripted(judge(cell, self.target, self.profile, self.seed), _ONE_PROCESS)
+            if reason := _why_unscripted(cell):
+                return unscripted(judge(cell, self.target, self.profile, self.seed), reason)
             return scripted(judge(cell, self.target, self.profile, self.seed), self.target, self.spec)
         # What is known needs no smallest plan, for which most of the time of a failing cell goes.
         return known.excuse(judge(cell, self.target, self.profile, self.seed, False))
@@ -78,7 +89,15 @@ class Trial:
         """What to parametrise a test function with."""
         cases = [Case(self), *(Case(self, cell) for cell in self.cells)]
         # The cells of one campaign are judged on the same runs, which one process shares among them.
-        return [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(case.group)) for case in cases]
+        return [pytest.param(case, id=case.id, marks=pytest.mark.xdist_group(*case.groups)) for case in cases]
+
+
+def _why_unscripted(cell: Cell) -> str:
+    """Why there can be no script for a cell, if there is a reason."""
+    provenance = PROVENANCES[cell.provenance].group if cell.provenance else ""
+    if CUDA in (cell.property.group, provenance):
+        return _ON_DEVICE
+    return _ONE_PROCESS if cell.groups & {"distributed", "processes"} else ""
 
 
 @dataclass(frozen=True)
@@ -95,8 +114,18 @@ class Case:
 
     @property
     def group(self) -> str:
-        """Tests of one group run in one process. Ranks are more than one, and are not to be started twice."""
-        return "smoke" if self.cell is None else "ranks" if self.cell.sizes else self.cell.campaign
+        """Tests of one group run in one process. Ranks are more than one, and are not to be started twice.
+
+        So do all that are of one device: each process would take a part of its memory.
+        """
+        return self.groups[0]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The same, and for a device the campaign, too: what has killed its process is not to be judged again."""
+        device = self.cell.device if self.cell else self.trial.device
+        campaign = "smoke" if self.cell is None else "ranks" if self.cell.sizes else self.cell.campaign
+        return (campaign,) if device == CPU else (device, campaign)
 
     def run(self, item: pytest.Item) -> None:
         """Judge the cell, keep the outcome with the test, and say it in pytest's words."""
@@ -115,7 +144,7 @@ def record(cell: Cell | None, target: Target, outcome: Outcome) -> dict[str, Any
     provenance = cell.provenance if cell else None
     return {
         "place": _place(cell),
-        "custody": {provenance: PROVENANCES[provenance].custody.value} if provenance else {},
+        "custody": {cell.kind: PROVENANCES[provenance].custody.value} if cell and provenance else {},
         "target": {"name": target.name, "origin": target.origin, "promises": asdict(target.promises)},
         "outcome": outcome.to_json(),
     }
@@ -131,17 +160,18 @@ def without_verdict(reasons: Mapping[str, str], target: str) -> list[dict[str, A
     ]
 
 
-def _place(cell: Cell | None) -> tuple[int, int, str]:
+def _place(cell: Cell | None) -> tuple[int, int, int, str]:
     """Where the cell stands in a verdict: as the contract has it, whatever the order of judging."""
     if cell is None:
-        return -1, -1, ""
-    return _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES), cell.id
+        return -1, -1, -1, ""
+    property_, provenance = _rank(cell.property.id, PROPERTIES), _rank(cell.provenance, PROVENANCES)
+    return _rank(cell.device, DEVICES), property_, provenance, cell.id
 
 
 def in_order(ids: Iterable[str]) -> list[str]:
     """Ids of cells as a verdict has them; those that nobody here knows are the last."""
     places = {"smoke": _place(None), **{cell.id: _place(cell) for cell in all_cells(GROUPS)}}
-    last = len(PROPERTIES), 0, ""
+    last = len(DEVICES), 0, 0, ""
     return sorted(ids, key=lambda id: places.get(id, last))
 
 
@@ -167,12 +197,18 @@ def known_to_fail(path: str | None) -> dict[str, Known]:
     return listed
 
 
-def select(only: Iterable[str], groups: Iterable[str] = (), shard: str | None = None) -> tuple[Cell, ...]:
+def select(
+    only: Iterable[str], groups: Iterable[str] = (), shard: str | None = None, device: str = CPU
+) -> tuple[Cell, ...]:
     """The cells of the families, properties and cells named, or all of them, of these groups too, or a part of these.
 
-    Raises `BadRequest`.
+    They are those on the host, on a device, or on `all` of them. Raises `BadRequest`.
     """
-    everything, wanted = all_cells(must_be_groups(groups)), set(only)
+    if device not in DEVICE_NAMES:
+        raise BadRequest(f"no device {device!r}: there are {', '.join(DEVICE_NAMES)}")
+    wanted, devices = set(only), tuple(DEVICES) if device == "all" else (device,)
+    every = all_cells((*must_be_groups(groups), *(each for each in devices if each != CPU)))
+    everything = [cell for cell in every if cell.device in devices]
     known = [name for cell in everything for name in _names(cell)]
     for name in sorted(wanted.difference(known)):
         hint = _in_a_group(name) or f"{near(name, known)} See: bucketproof list properties"
@@ -199,8 +235,13 @@ def must_be_groups(names: Iterable[str]) -> tuple[str, ...]:
 
 def _in_a_group(name: str) -> str:
     """How to ask for a cell that is of a group, if it is."""
-    needed = next((cell.groups for cell in all_cells(GROUPS) if name in _names(cell)), None)
-    return f" without --with {','.join(sorted(needed))}" if needed else ""
+    found = next((cell for cell in all_cells(GROUPS) if name in _names(cell)), None)
+    if found is None:
+        return ""
+    needed = {*found.groups} - {found.device}
+    groups = f" --with {','.join(sorted(needed))}" if needed else ""
+    # Of what is on several devices, that of the host comes first.
+    return f" without{groups}" if found.device == CPU and groups else f" without --device {found.device}{groups}"
 
 
 def _names(cell: Cell) -> tuple[str, str, str]:

@@ -39,6 +39,8 @@ class Verdict:
     """What the target promises, by the names of `Promises`; nothing if that is not known."""
     groups: tuple[str, ...] = ()
     """The groups that were judged beside the plain contract."""
+    device: str = "cpu"
+    """Where it was judged: on the host, on a device, or on all."""
     strict: bool = False
     """Whether a failing SHOULD counts, and a cell that is listed as known and passes."""
     shard: str | None = None
@@ -76,7 +78,7 @@ class Verdict:
         statuses = {cell.status for cell in self.against}
         if statuses - {"error"} or self._has_stale:
             return 1
-        return 3 if statuses or not self.cells else 0
+        return 3 if statuses or not self.cells or self._lacks_all else 0
 
     @property
     def meaning(self) -> str:
@@ -90,6 +92,12 @@ class Verdict:
         if all(cell.status == "error" for cell in self.against):
             return "a cell that is listed as known passes"
         return "something got worse" if self.baseline else "a promise is broken"
+
+    @property
+    def _lacks_all(self) -> bool:
+        """Whether there were cells to judge, and this machine lacks what each of them needs."""
+        statuses = {cell.status for cell in self.cells if cell.cell != "smoke"}
+        return statuses == {"skipped"}
 
     @property
     def _has_stale(self) -> bool:

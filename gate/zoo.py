@@ -17,8 +17,10 @@ from functools import lru_cache, partial
 from bucketproof.kills import Catch, Kill
 from bucketproof.properties import PROFILES, Cell, Target, cells, limits
 from bucketproof.properties.judging import Detection, drawn, survey
-from bucketproof.reference.faults import FAULTS
+from bucketproof.reference.faults import DEVICE_FAULTS, FAULTS
 from bucketproof.request import BadRequest, NoVerdict, near
+from bucketproof.strategies import DEVICES
+from bucketproof.strategies.devices import CPU
 from bucketproof.targets import target_of
 
 _PATIENCE = 1.0
@@ -35,11 +37,23 @@ def visit(names: Sequence[str], profile: str, seed: int, workers: int) -> Iterat
 
     They are judged as `check` does, without the search for the smallest plan.
     """
+    every = {**FAULTS, **DEVICE_FAULTS}
     for name in names:
-        if name not in FAULTS:
-            raise BadRequest(f"no fault {name!r}{near(name, FAULTS)} See: bucketproof list faults")
+        if name not in every:
+            raise BadRequest(f"no fault {name!r}{near(name, every)} See: bucketproof list faults")
+        if lack := DEVICES[every[name].device].lacks():
+            raise BadRequest(f"fault {name!r} shows on {every[name].device} alone: {lack}")
     judged = partial(kill, profile=profile, seed=seed)
     return _spread(judged, names, workers)
+
+
+def judged_here() -> tuple[list[str], str]:
+    """The names of the faults that this machine can judge, and a line on the others, if there are any."""
+    lacks = {device: lack for device in DEVICES if (lack := DEVICES[device].lacks())}
+    here = [each.name for each in DEVICE_FAULTS.values() if each.device not in lacks]
+    left = [each for each in DEVICE_FAULTS.values() if each.device in lacks]
+    note = f"{len(left)} faults were not judged: {lacks[left[0].device]}.\n" if left else ""
+    return [*FAULTS, *here], note
 
 
 def usual_cells(on: Collection[str] = ()) -> Iterator[Cell]:
@@ -49,21 +63,26 @@ def usual_cells(on: Collection[str] = ()) -> Iterator[Cell]:
 
 def kill(name: str, *, profile: str, seed: int) -> Kill:
     """Judge one fault by every cell."""
-    fault, started = FAULTS[name], time.perf_counter()
-    found = detections(target_of(fault), cells(), profile, seed)
+    fault, started = (FAULTS.get(name) or DEVICE_FAULTS[name]), time.perf_counter()
+    judged = cells() if fault.device == CPU else cells([fault.device])
+    here = (cell for cell in judged if cell.device == fault.device)
+    found = detections(target_of(fault), here, profile, seed, fault.device)
     catches = [Catch(cell, seen.examples, round(seen.seconds, 3)) for cell, seen in found.items()]
     return Kill.of(fault, catches, time.perf_counter() - started)
 
 
-def detections(target: Target, judged: Iterable[Cell], profile: str, seed: int) -> dict[str, Detection]:
-    """The cells that are broken, each with the first run that broke it."""
+def detections(
+    target: Target, judged: Iterable[Cell], profile: str, seed: int, device: str = CPU
+) -> dict[str, Detection]:
+    """The cells that are broken, of one device, each with the first run that broke it."""
     found: dict[str, Detection] = {}
     by_campaign: dict[str, list[Cell]] = defaultdict(list)
     for cell in judged:
         if not cell.unpromised(target.promises):
             by_campaign[cell.campaign].append(cell)
     for campaign, several in by_campaign.items():
-        found |= survey(target, several, _drawn(campaign, target.promises, PROFILES[profile], seed)).broken
+        plans = _drawn(campaign, target.promises, PROFILES[profile], seed, device)
+        found |= survey(target, several, plans, device).broken
     return found
 
 

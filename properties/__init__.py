@@ -38,7 +38,7 @@ _HOMES = {
     "Target": "target",
 }
 # Importing a family registers its properties; the order is the order of the matrix.
-_FAMILIES = ("aliasing", "ownership", "values", "boundaries", "memory", "lifecycle", "packing")
+_FAMILIES = ("aliasing", "ownership", "values", "boundaries", "memory", "lifecycle", "packing", "device")
 
 __all__ = [
     "PROFILES",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bucketproof.properties.models import MODELS, MODELS_ON_META, in_any_case, model
 from bucketproof.properties.promises import Promises
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan, budgets, plans
+from bucketproof.strategies.devices import CPU, CUDA, HOST_ALONE, exists_on
 from bucketproof.strategies.plans import LENDER_KINDS, Ends, Iterables, LenderKind
 
 Plans = st.SearchStrategy[Plan]
@@ -33,6 +34,8 @@ _FEW = {
     "iterables": 0.5,
     "rank-agreement": 0.5,
     "reusable": 0.5,
+    "unwaited": 0.1,
+    "opened": 0.3,
     **dict.fromkeys(MODELS, 0.2),
     **dict.fromkeys(MODELS_ON_META, 0.1),
 }
@@ -134,6 +137,12 @@ def _enlarged(plan: Plan) -> Plan:
     return replace(plan, items=tuple(map(_enlarged_item, plan.items[:2])) + plan.items[2:])
 
 
+def _for_an_allocator(plan: Plan) -> Plan:
+    """Weights of some KiB, next to which it is nothing that an allocator rounds up."""
+    items = [replace(each, shape=(64 * each.shape[0], *each.shape[1:])) if each.shape else each for each in plan.items]
+    return replace(plan, items=tuple(items), bucket_bytes=64 * plan.bucket_bytes)
+
+
 def _enlarged_item(item: Item) -> Item:
     if not item.nbytes or not item.shape:
         return item
@@ -147,6 +156,9 @@ _ON_RANKS = (
 )
 """What each rank has for itself, and what they make together."""
 _TIED = ("fresh", "tied", "tied-object")
+_PLAIN = ("exact-cover", "fresh", "slice", "detach", "full-tensor")
+"""What is about streams and handles on a device takes no view that is rarer than these."""
+_METERED = ("exact-cover", "fresh", "slice", "detach", "full-tensor", "partial-slice")
 
 
 def _of(*custodies: Custody) -> tuple[str, ...]:
@@ -221,9 +233,13 @@ def is_campaign(name: str) -> bool:
 GROUPED = {
     "ranks": "distributed",
     "shipped": "processes",
+    **dict.fromkeys(("unwaited", "metered", "opened", "moved"), CUDA),
     **dict.fromkeys((*MODELS, *MODELS_ON_META), "manifests"),
 }
 """Campaigns that are not looked at in any case, with the group that they are of."""
+
+HOST_CAMPAIGNS = ("ranks", "shipped", *MODELS_ON_META)
+"""Campaigns that are looked at on no other device: ranks on gloo, shared memory, and what lies nowhere."""
 
 NEEDED = {"atomic-groups": "atomic_groups", "packed": "padding"}
 """Campaigns that show nothing of a target which does not promise this."""
@@ -259,21 +275,30 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
     "shipped": lambda promises: _consumed("ship", provenances=_sendable(), min_items=1)(promises),
+    "unwaited": lambda promises: plans(
+        provenances=_PLAIN, limits=_small, iterables=_GENERATORS, min_items=2, max_items=4
+    ),
+    "metered": lambda promises: plans(provenances=_METERED, iterables=_LAZY, min_items=2).map(_for_an_allocator),
+    "opened": _consumed("ship", provenances=_PLAIN, min_items=1),
+    "moved": lambda promises: plans(min_items=1),
     "stateful": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=2),
     **{campaign: partial(_model, campaign) for campaign in (*MODELS, *MODELS_ON_META)},
 }
 
 
 @cache
-def drawn_for(campaign: str, promises: Promises) -> Plans:
-    """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else."""
+def drawn_for(campaign: str, promises: Promises, device: str = CPU) -> Plans:
+    """The plans of a campaign. One around a provenance has fresh tensors in between, and nothing else.
+
+    For all devices they are the same, but for what the device does not have.
+    """
     if campaign in PROVENANCES:
         drawn = plans(provenances={campaign, "fresh"}, min_items=1, max_items=_ABOUT).filter(
             lambda plan: _is_about(plan, campaign)
         )
     else:
         drawn = _BUILT[campaign](promises)
-    for each in _fits(campaign, promises):
+    for each in _fits(campaign, promises, device):
         drawn = drawn.map(each)
     return drawn
 
@@ -281,7 +306,7 @@ def drawn_for(campaign: str, promises: Promises) -> Plans:
 def always(campaign: str, promises: Promises) -> Iterator[Plan]:
     """The plans of a campaign that are looked at whatever is drawn."""
     for plan in in_any_case(campaign):
-        for each in _fits(campaign, promises):
+        for each in _fits(campaign, promises, CPU):
             plan = each(plan)
         yield plan
 
@@ -293,9 +318,32 @@ def _is_about(plan: Plan, provenance: str) -> bool:
 Fit = Callable[[Plan], Plan]
 
 
-def _fits(campaign: str, promises: Promises) -> list[Fit]:
-    """What makes plans such that they can be judged by what is promised."""
-    return [fit for fit in (_patient(promises), _castable(promises), _roomy(promises, campaign)) if fit]
+def _fits(campaign: str, promises: Promises, device: str) -> list[Fit]:
+    """What makes plans such that they can be judged by what is promised, and made where they are to be."""
+    there = partial(made_on, device=device) if device != CPU else None
+    fits = _patient(promises), _castable(promises), _roomy(promises, campaign), there
+    return [fit for fit in fits if fit]
+
+
+def made_on(plan: Plan, device: str) -> Plan:
+    """The plan, in which what a device does not have is of the nearest provenance that it has."""
+    return plan if device == CPU else replace(plan, items=tuple(_as_made_on(item, device) for item in plan.items))
+
+
+def _as_made_on(item: Item, device: str) -> Item:
+    if any(op in HOST_ALONE for op in item.ops):
+        item = replace(item, ops=tuple("detach" if op in HOST_ALONE else op for op in item.ops))
+    provenance = PROVENANCES[item.provenance]
+    return item if exists_on(provenance, device) else replace(item, provenance=_NEAREST[provenance.custody])
+
+
+_NEAREST = {
+    Custody.OWNED: "fresh",
+    Custody.LENT: "detach",
+    Custody.PARTIAL: "partial-detach",
+    Custody.SHARED: "tied-object",
+}
+"""A provenance of each custody that is on all devices, of any shape, dtype and layout that another one admits."""
 
 
 def _patient(promises: Promises) -> Fit | None:

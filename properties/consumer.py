@@ -7,7 +7,6 @@ allocated. What is held here are the buckets, as a consumer holds them, and noth
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 from collections import defaultdict, deque
@@ -26,9 +25,9 @@ from bucketproof.properties.pending import Pending
 from bucketproof.properties.ranks.meeting import Meeting
 from bucketproof.properties.run import Bucket, Delivered, Event, HandOver, Moment, Run
 from bucketproof.properties.surroundings import changed, surroundings
-from bucketproof.strategies import DTYPES, Custody, Stream
+from bucketproof.strategies import DEVICES, DTYPES, Custody, Stream
 from bucketproof.strategies.content import POISON
-from bucketproof.strategies.memory import Buffer
+from bucketproof.strategies.memory import Buffer, read
 
 if TYPE_CHECKING:
     from bucketproof.properties.ranks.shipping import Shipment
@@ -42,8 +41,10 @@ class Consumer:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.ledger = Ledger(self._grown)
+        self._device = DEVICES[run.device]
         self.stream = Stream(
             run.plan,
+            device=run.device,
             produced=self._produced,
             overwritten=self._overwritten,
             working=self._producer_at_work,
@@ -58,8 +59,9 @@ class Consumer:
         self._held: list[tuple[Any, _Noted]] = []
         self._dropped: list[tuple[int, StorageWeakRef]] = []
         self._surroundings = surroundings()
+        self._state = self._device.state()
         self._meeting = Meeting() if run.plan.consumer == "gather" else None
-        self._shipment = _shipment() if run.plan.consumer == "ship" else None
+        self._shipment = _shipment(run.device) if run.plan.consumer == "ship" else None
 
     # What the producer tells.
 
@@ -188,6 +190,8 @@ class Consumer:
     def look_around(self, when: str) -> None:
         """Note what of the process is not as it was."""
         self.run.traces.extend(f"{each} was not as before {when}" for each in changed(self._surroundings))
+        if self._device.state() != self._state:
+            self.run.traces.append(f"the current device or stream was not as before {when}")
 
     # What can be seen meanwhile and afterwards.
 
@@ -213,6 +217,8 @@ class Consumer:
 
     def _read_elsewhere(self) -> None:
         if self._shipment:
+            # Whatever was freed is in other hands by now.
+            self._device.reuse(each.facts.storage.nbytes for each in self.run.handed_over)
             for delivered, there in zip(self.run.delivered, self._shipment.read(), strict=False):
                 delivered.there = there
                 delivered.later.append(("elsewhere", there.bits))
@@ -254,9 +260,9 @@ class Consumer:
     def _rewritten(self) -> Iterator[str]:
         """Shared memory, read through its address while those who share it still hold it."""
         for each in self.run.handed_over:
-            if each.facts.device != "cpu" or each.custody is not Custody.SHARED:
+            if each.facts.device == "meta" or each.custody is not Custody.SHARED:
                 continue
-            if ctypes.string_at(*_at(each.facts.span)) != each.facts.bits:
+            if read(each.facts.span.start, each.facts.span.nbytes, torch.device(each.facts.device)) != each.facts.bits:
                 yield "memory that is shared was written to"
                 return
 
@@ -270,11 +276,11 @@ class Consumer:
         self.run.pinned = {i: given[i].facts.storage.nbytes for i, ref in living.items() if alive(ref)}
 
 
-def _shipment() -> Shipment:
+def _shipment(device: str) -> Shipment:
     # Only now, for few runs need it.
     from bucketproof.properties.ranks.shipping import Shipment
 
-    return Shipment()
+    return Shipment(device)
 
 
 def _is_as_noted(bucket: Any, noted: _Noted) -> bool:
@@ -285,7 +291,3 @@ def _is_as_noted(bucket: Any, noted: _Noted) -> bool:
         return False
     places = [(name, tensor.data_ptr()) for name, tensor in now]
     return places == [(delivered.name, tensor.data_ptr()) for delivered, tensor in noted]
-
-
-def _at(span: Span) -> tuple[int, int]:
-    return span.start, span.nbytes

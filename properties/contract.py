@@ -7,16 +7,18 @@ the lists and the tests.
 from __future__ import annotations
 
 import builtins
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bucketproof.properties.campaigns import GROUPED, NEEDED, is_campaign
+from bucketproof.properties.campaigns import GROUPED, HOST_CAMPAIGNS, NEEDED, is_campaign
 from bucketproof.properties.groups import SIZES
 from bucketproof.properties.outcome import Level
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.run import Run
-from bucketproof.strategies import GROUPS, PROVENANCES, Custody
+from bucketproof.strategies import DEVICES, GROUPS, PROVENANCES, Custody
+from bucketproof.strategies.devices import CPU, CUDA, exists_on
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,22 @@ class Cell:
     """What is drawn: a provenance's id, or the name of another kind of plans."""
     provenance: str | None = None
     """The provenance that is judged, if the property is judged for each."""
+    device: str = CPU
+    """Where its plans are run, by the id in `DEVICES`."""
 
     @builtins.property  # the field of that name hides it
     def id(self) -> str:
-        """`aliasing.survives-overwrite[detach]`, `values.order[long-stream]`, or the property's id alone."""
-        alone = not self.property.custodies and self.campaign == self.property.campaigns[0]
-        return self.property.id if alone else f"{self.property.id}[{self.campaign}]"
+        """`aliasing.survives-overwrite[detach]`, `values.order[long-stream]`, or the property's id alone.
+
+        On another device than the host, `aliasing.survives-overwrite[detach@cuda]`, and never the property's id alone.
+        """
+        is_alone = not self.property.custodies and self.campaign == self.property.campaigns[0]
+        return self.property.id if is_alone and self.device == CPU else f"{self.property.id}[{self.kind}]"
+
+    @builtins.property
+    def kind(self) -> str:
+        """What is in the brackets of its id: `detach`, or `detach@cuda` on another device than the host."""
+        return self.campaign if self.device == CPU else f"{self.campaign}@{self.device}"
 
     def unpromised(self, promises: Promises) -> str | None:
         """The promise that would have to be made for this to be judged, if one is missing."""
@@ -90,9 +102,10 @@ class Cell:
 
     @builtins.property
     def groups(self) -> frozenset[str]:
-        """The groups that have to be asked for, for this to be judged: its property's, its plans', its provenance's."""
+        """The groups that have to be asked for: its property's, its plans', its provenance's and its device's."""
         provenance = PROVENANCES[self.provenance].group if self.provenance else ""
-        return frozenset({self.property.group, GROUPED.get(self.campaign, ""), provenance} - {""})
+        device = "" if self.device == CPU else self.device
+        return frozenset({self.property.group, GROUPED.get(self.campaign, ""), provenance, device} - {""})
 
     @builtins.property
     def sizes(self) -> tuple[int, ...]:
@@ -169,12 +182,24 @@ def _check(id: str, sentence: str, campaigns: Iterable[str], judge: Judge) -> No
 def cells(groups: Iterable[str] = ()) -> tuple[Cell, ...]:
     """All cells that are of no group, and those of these groups. Those that share their runs stand side by side."""
     asked = frozenset(groups)
-    by_provenance = (
-        Cell(prop, provenance.id, provenance.id)
-        for provenance in PROVENANCES.values()
-        for prop in PROPERTIES.values()
-        if provenance.custody in prop.custodies
-    )
-    others = (Cell(prop, each) for prop in PROPERTIES.values() for each in prop.campaigns)
-    every = (*sorted(others, key=lambda cell: cell.campaign), *by_provenance)
+    every = itertools.chain.from_iterable(_on(device) for device in DEVICES if device in (CPU, *asked))
     return tuple(sorted((each for each in every if each.groups <= asked), key=lambda cell: sorted(cell.groups)))
+
+
+def _on(device: str) -> Iterator[Cell]:
+    """The cells of all groups on a device."""
+    properties = [
+        each for each in PROPERTIES.values() if (each.group != CUDA if device == CPU else each.group in ("", device))
+    ]
+    others = (
+        Cell(prop, each, device=device)
+        for prop in properties
+        for each in prop.campaigns
+        if device == CPU or each not in HOST_CAMPAIGNS
+    )
+    yield from sorted(others, key=lambda cell: cell.campaign)
+    for provenance in PROVENANCES.values():
+        if exists_on(provenance, device):
+            for prop in properties:
+                if provenance.custody in prop.custodies:
+                    yield Cell(prop, provenance.id, provenance.id, device)

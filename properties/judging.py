@@ -23,7 +23,7 @@ from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties.buckets import NotABucketer
-from bucketproof.properties.campaigns import always, drawn_for, share_of
+from bucketproof.properties.campaigns import always, drawn_for, made_on, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.models import MODELS_ON_META
@@ -36,6 +36,7 @@ from bucketproof.properties.running import execute
 from bucketproof.properties.story import items, steps
 from bucketproof.properties.target import Target
 from bucketproof.strategies import Item, Plan
+from bucketproof.strategies.devices import CPU
 
 
 def judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool = True) -> Outcome:
@@ -52,12 +53,12 @@ def judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool 
     return replace(outcome, seconds=round(time.perf_counter() - started, 3))
 
 
-def preflight(target: Target) -> Outcome | None:
-    """Bucket one owned tensor. None if that works; else the target, or what adapts it, is wrong altogether.
+def preflight(target: Target, device: str = CPU) -> Outcome | None:
+    """Bucket one owned tensor of a device. None if that works; else the target, or what adapts it, is wrong altogether.
 
     Raises `NotABucketer` for a target that returns no iterable of buckets.
     """
-    run = execute(target, Plan((Item("weight", "fresh"),), bucket_bytes=1 << 20))
+    run = execute(target, Plan((Item("weight", "fresh"),), bucket_bytes=1 << 20), device=device)
     if isinstance(run.error, NotABucketer):
         raise run.error
     if problems := _SMOKE.problems(run):
@@ -106,7 +107,7 @@ def _judge(cell: Cell, target: Target, profile: Profile, seed: int, shrink: bool
         return judge_on_ranks(cell, target, profile, seed, shrink)
     if not profile.repeatable and (kept := _search(cell, target, profile, seed, Phase.reuse)):
         return _failed(cell, 1, *kept)
-    seen = _survey(target, cell.campaign, cell.groups, profile, seed)
+    seen = _survey(target, cell.campaign, cell.groups, cell.device, profile, seed)
     if cell.id in seen.broken:
         first = seen.broken[cell.id]
         # To shrink what hangs would take as long as it hangs, again and again.
@@ -133,18 +134,18 @@ def _lacks_meta(target: Target) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _survey(target: Target, campaign: str, groups: frozenset[str], profile: Profile, seed: int) -> Survey:
+def _survey(target: Target, campaign: str, groups: frozenset[str], device: str, profile: Profile, seed: int) -> Survey:
     judged = [cell for cell in cells(groups) if (cell.campaign, cell.groups) == (campaign, groups)]
-    return survey(target, judged, drawn(campaign, target.promises, profile, seed))
+    return survey(target, judged, drawn(campaign, target.promises, profile, seed, device), device)
 
 
-def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Survey:
-    """Run the plans, and judge each run in all of these cells. Ends at a run that does not."""
+def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan], device: str = CPU) -> Survey:
+    """Run the plans on a device, and judge each run in all of these cells. Ends at a run that does not."""
     found, started = Survey(), time.perf_counter()
     judged = [cell for cell in judged if not cell.unpromised(target.promises)]
     with cheap_collections():
         for plan in plans:
-            run = execute(target, plan)
+            run = execute(target, plan, device=device)
             found.examples += 1
             for cell in judged:
                 if cell.id not in found.broken and (problems := cell.problems(run)):
@@ -156,8 +157,11 @@ def survey(target: Target, judged: Iterable[Cell], plans: Iterable[Plan]) -> Sur
     return found
 
 
-def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
-    """The plans of a campaign that a profile looks at, each once: the same for the same seed."""
+def drawn(campaign: str, promises: Promises, profile: Profile, seed: int, device: str = CPU) -> tuple[Plan, ...]:
+    """The plans of a campaign that a profile looks at, each once: the same for the same seed.
+
+    On each device they are the same, but for what it does not have.
+    """
     # Hypothesis varies what it has drawn before, and often draws it again; to run that again would show nothing.
     plans: dict[Plan, None] = dict.fromkeys(always(campaign, promises))
 
@@ -165,7 +169,7 @@ def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tup
         plans[plan] = None
 
     explore(keep, campaign, promises, profile, seed, campaign, Phase.generate)
-    return tuple(plans)
+    return tuple(dict.fromkeys(made_on(plan, device) for plan in plans))
 
 
 class Broken(Exception):
@@ -180,14 +184,15 @@ def _search(
 
     def look(plan: Plan) -> None:
         nonlocal found
-        run = execute(target, plan)
+        run = execute(target, plan, device=cell.device)
         if problems := cell.problems(run):
             found = run, problems
             raise Broken
 
     # A target that fails only now and then has failed, too. Where nothing was kept, nothing is tried again.
     with suppress(Broken, Flaky, SkipTest):
-        explore(look, cell.campaign, target.promises, profile, seed, f"{target.name}/{cell.id}", *phases)
+        key = f"{target.name}/{cell.id}"
+        explore(look, cell.campaign, target.promises, profile, seed, key, *phases, device=cell.device)
     return found
 
 
@@ -197,7 +202,7 @@ def _halved(cell: Cell, target: Target, found: Detection) -> tuple[Run, list[Pro
     while len(run.plan.items) > 1:
         items, half = run.plan.items, len(run.plan.items) // 2
         for part in (items[:half], items[half:]):
-            shorter = execute(target, replace(run.plan, items=part))
+            shorter = execute(target, replace(run.plan, items=part), device=cell.device)
             if found_again := cell.problems(shorter):
                 run, problems = shorter, found_again
                 break
@@ -214,11 +219,12 @@ def explore(
     seed: int,
     key: str,
     *phases: Phase,
+    device: str = CPU,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
     # The seed before the settings: it takes the database away, for else it would not say all that is drawn.
     explore: Any = hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(
-        given(drawn_for(campaign, promises))(look)
+        given(drawn_for(campaign, promises, device))(look)
     )
     examples = max(1, int(profile.examples * share_of(campaign)))
     explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)

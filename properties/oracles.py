@@ -30,6 +30,8 @@ _SEEN_BY: dict[str, tuple[str, ...]] = {
     "packing.round-trip": ("bits",),
     "packing.alignment": ("addresses",),
     "packing.metadata": ("bits",),
+    "device.stream-order": ("bits",),
+    "device.ipc-survives": ("bits",),
 }
 
 

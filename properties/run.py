@@ -20,6 +20,7 @@ from bucketproof.properties.payload import Packing
 from bucketproof.properties.promises import Promises
 from bucketproof.properties.target import Target
 from bucketproof.strategies import DTYPES, PROVENANCES, Custody, Item, Plan
+from bucketproof.strategies.devices import CPU
 
 Moment = Literal["held", "end", "overwritten", "elsewhere"]
 """When a bucket is read again: as the next one arrives, after the stream, after every lender has written, and then in
@@ -172,6 +173,8 @@ class Run:
     asynchronous: bool = False
     """Whether the target is."""
     target: Target | None = None
+    device: str = CPU
+    """Where its weights were made, by the id in `DEVICES`."""
     execute: Callable[..., list[Run]] | None = None
     """Runs plans on a target, together."""
 

@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from bucketproof.properties.limits import Hang, seconds_for, time_limit
 from bucketproof.properties.run import Event, Run
 from bucketproof.properties.surroundings import undisturbed
 from bucketproof.properties.target import Target, is_asynchronous
-from bucketproof.strategies import Plan
+from bucketproof.strategies import DEVICES, PROVENANCES, Plan
+from bucketproof.strategies.devices import CPU
 from bucketproof.strategies.stream import ProducerError, ProducerExit
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -31,23 +33,39 @@ _FAULTS = (Exception, Hang, ProducerExit, asyncio.CancelledError, GeneratorExit,
 """What can come out of a target. Whatever else does is for whoever runs us, such as a KeyboardInterrupt."""
 
 
-def execute(target: Target, plan: Plan) -> Run:
-    """Run a plan. Whatever the target does, raising and hanging included, is told by the run."""
-    (run,) = execute_together(target, plan)
+def execute(target: Target, plan: Plan, *, device: str = CPU) -> Run:
+    """Run a plan. Whatever the target does, raising and hanging included, is told by the run.
+
+    Its weights are made on a device of `DEVICES`. Raises what keeps that device from making them.
+    """
+    (run,) = execute_together(target, plan, device=device)
     return run
 
 
 @same_modes()
-def execute_together(target: Target, *plans: Plan) -> list[Run]:
+def execute_together(target: Target, *plans: Plan, device: str = CPU) -> list[Run]:
     """Run plans on one target, a bucket of each in turn, under the grad mode of the first."""
-    runs = [Run(plan, asynchronous=target.is_async, target=target, execute=execute_together) for plan in plans]
-    with undisturbed() as disturbed, _quiet():
+    again = execute_together if device == CPU else partial(execute_together, device=device)
+    if device != CPU:
+        _get_ready(device, plans)
+    with undisturbed(device) as disturbed, _quiet():
+        runs = [Run(plan, asynchronous=target.is_async, target=target, device=device, execute=again) for plan in plans]
         _carry_out(target, runs)
         if any(run.alive() for run in runs):
             gc.collect()  # what only a cycle held is not kept
     for run in runs:
         run.traces.extend(f"{each}: not as before after the run" for each in disturbed)
     return runs
+
+
+def _get_ready(device: str, plans: tuple[Plan, ...]) -> None:
+    """What takes seconds the first time is done before the time of a run begins."""
+    DEVICES[device].get_ready()
+    if any(PROVENANCES[item.provenance].home == "opened" for plan in plans for item in plan.items):
+        # Only now, for few runs need it.
+        from bucketproof.properties.cuda import lender
+
+        lender.get_ready(device)
 
 
 def _carry_out(target: Target, runs: list[Run]) -> None:
@@ -64,7 +82,10 @@ def _carry_out(target: Target, runs: list[Run]) -> None:
             consumer.look_around("after the run")
     for consumer in consumers:
         consumer.finish()
+        unbuilt = consumer.stream.unbuilt
         consumer.release()
+        if unbuilt:
+            raise unbuilt
 
 
 @contextmanager

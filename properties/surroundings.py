@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bucketproof.strategies import DEVICES
+from bucketproof.strategies.devices import CPU
+
 _READ: dict[str, Callable[[], Any]] = {
     "grad mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
@@ -81,12 +84,14 @@ _GUARDS: list[Any] = []
 
 
 @contextmanager
-def undisturbed() -> Iterator[list[str]]:
+def undisturbed(device: str = CPU) -> Iterator[list[str]]:
     """Whatever is done in here, the process is as before afterwards. The names of what was not are in the list then.
 
+    So is what a device is set to.
     The random states in here are new ones: to seed them with what they were seeded with before is a change, too.
     """
     before = {**surroundings(), **{name: read() for name, read in _READ_AT_THE_END.items()}}
+    state = DEVICES[device].state()
     random.random()
     torch.rand(())
     found: list[str] = []
@@ -97,6 +102,9 @@ def undisturbed() -> Iterator[list[str]]:
         for name in (*changed(before), *found):
             if name in _WRITTEN:
                 _WRITTEN[name](before[name])
+        if DEVICES[device].state() != state:
+            found.append("the current device or stream")
+            DEVICES[device].restore(state)
 
 
 def surroundings() -> dict[str, Any]:

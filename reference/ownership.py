@@ -33,7 +33,12 @@ Where the answer cannot be known it is "not owned", which costs a copy and loses
   in a leaf over the same memory, behind an operation that shares memory without a view (``unsafe_split``).
 
 No count shows an address that was written down (``data_ptr``), as a captured CUDA graph does. Nor does one
-show that a second graph holds a leaf to accumulate its gradient, when a tracked view of it is handed over.
+show that a second graph holds a leaf to accumulate its gradient, when a tracked view of it is handed over, or
+that another process has opened a CUDA IPC handle of the memory: who has sent one must not hand the tensor over
+as its own.
+
+On CUDA the counts are those of the same storages and objects. Whatever torch has not allocated there (a handle
+of another process, ``__cuda_array_interface__``, DLPack) cannot be resized and is copied, on the current stream.
 """
 
 import sys
@@ -154,6 +159,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
         return source.clone()
     if not _is_plain(source):
         return source.clone(memory_format=torch.contiguous_format)
+    _tell_that_it_is_read(source)
     is_conj, is_neg = source.is_conj(), source.is_neg()
     # Applied once more, each mark cancels itself and leaves the bits as they lie in memory.
     source = source.conj() if is_conj else source
@@ -166,9 +172,16 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return copy
 
 
+def _tell_that_it_is_read(tensor: torch.Tensor) -> None:
+    # On CUDA the copy is made later, and the source may be gone by then. Its memory must not be given to the stream
+    # that it was allocated for before this one has read it, of which the allocator has to be told.
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+
+
 def _bits_copied(tensor: torch.Tensor) -> torch.Tensor:
     carrier = _CARRIERS.get(tensor.element_size(), tensor.dtype)
-    if carrier is tensor.dtype or tensor.dtype in _CLONED_BIT_FOR_BIT:
+    if carrier is tensor.dtype or (tensor.is_cpu and tensor.dtype in _CLONED_BIT_FOR_BIT):
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.view(carrier).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 

@@ -11,6 +11,7 @@ Plans are frozen data and cheap to draw; a stream builds the weights, and lets g
 """
 
 from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.devices import DEVICES
 from bucketproof.strategies.draw import (
     UNIQUE_NAMES,
     budgets,
@@ -32,6 +33,7 @@ from bucketproof.strategies.stream import Stream, build
 
 __all__ = [
     "CHAINS",
+    "DEVICES",
     "DTYPES",
     "EXPORTERS",
     "GROUPS",

@@ -70,7 +70,7 @@ def write(raw: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
     if raw.is_cpu:
         ctypes.memmove(raw.data_ptr(), made.data_ptr(), nbytes)
     else:
-        _unseen(raw, lambda ink: ink.copy_(made))
+        unseen(raw, lambda ink: ink.copy_(made))
 
 
 def _legal(nbytes: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -101,7 +101,7 @@ def tame(raw: torch.Tensor, dtype: torch.dtype) -> None:
     """Make floating-point content finite, for views that compute when they are read and may change a NaN."""
     part = dtype.to_real() if dtype.is_complex else dtype
     # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
-    _unseen(raw, lambda ink: ink.view(twin(part)).bitwise_and_(_FINITE[name_of(part)]))
+    unseen(raw, lambda ink: ink.view(twin(part)).bitwise_and_(_FINITE[name_of(part)]))
 
 
 def poison(raw: torch.Tensor) -> None:
@@ -109,10 +109,10 @@ def poison(raw: torch.Tensor) -> None:
     if raw.is_cpu:
         ctypes.memset(raw.data_ptr(), POISON, raw.numel())
     else:
-        _unseen(raw, lambda ink: ink.fill_(POISON))
+        unseen(raw, lambda ink: ink.fill_(POISON))
 
 
-def _unseen(raw: torch.Tensor, write: Callable[[torch.Tensor], object]) -> None:
+def unseen(raw: torch.Tensor, write: Callable[[torch.Tensor], object]) -> None:
     """Write to `raw` as a collective does, past autograd, which would forbid to read old views of it."""
     if torch.is_inference_mode_enabled() == raw.is_inference():
         write(raw.data)

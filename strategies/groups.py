@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from bucketproof.strategies.devices import CUDA, DEVICES
+
 
 @dataclass(frozen=True)
 class Group:
@@ -37,6 +39,12 @@ def group(id: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
         return missing
 
     return add
+
+
+@group(CUDA)
+def cuda() -> str:
+    """All of the contract on a CUDA device, and what only such a device can break."""
+    return DEVICES[CUDA].lacks()
 
 
 @group("files")

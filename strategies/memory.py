@@ -19,9 +19,24 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from bucketproof.strategies import content
 from bucketproof.strategies.plans import Lender, Shape
 
-Home = Literal["heap", "inference", "shared", "segment", "mapped", "memmap", "meta", "received"]
+Home = Literal[
+    "heap",
+    "inference",
+    "shared",
+    "segment",
+    "mapped",
+    "memmap",
+    "meta",
+    "received",
+    "pinned",
+    "aside",
+    "captured",
+    "opened",
+]
 """What a buffer is: torch's own memory, the same made under inference mode, shared memory of torch's or of Python's, a
-file that is mapped by torch or by numpy, none, or what collectives of a process group write to."""
+file that is mapped by torch or by numpy, none, or what collectives of a process group write to. Where there is a CUDA
+device: pinned memory of the host, what another stream writes to, what a captured graph writes to, or another
+process's, opened by a handle."""
 
 Build = Callable[[Shape, torch.dtype, "Memory"], torch.Tensor]
 """A provenance: makes a tensor of a shape and dtype out of the memory it is given."""
@@ -111,11 +126,12 @@ class Lent(Memory):
     ) -> None:
         super().__init__(seed, **options)
         self._lending, self._exact = lending, exact
-        self._home: Home = home if self._device == "cpu" else "meta"
+        self._home: Home = "meta" if self._device == "meta" else home
 
     def take(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         nbytes = math.prod(shape) * dtype.itemsize
-        raw = self._lending.lend(nbytes, dtype, home=self._home, exact=self._exact).narrow(0, 0, nbytes)
+        raw = self._lending.lend(nbytes, dtype, home=self._home, where=self._device, exact=self._exact)
+        raw = raw.narrow(0, 0, nbytes)
         self._write(raw, dtype)
         return raw.view(dtype).view(shape)
 
@@ -123,8 +139,8 @@ class Lent(Memory):
 class Buffer:
     """One buffer of a lender, and whether what it has lent is still to be respected."""
 
-    def __init__(self, nbytes: int, home: Home) -> None:
-        self.raw = _ALLOCATE[home](nbytes)
+    def __init__(self, nbytes: int, home: Home, where: str = "cpu") -> None:
+        self.raw = self._allocated(nbytes, home, where)
         self.place = _place(self.raw)
         """The addresses from its first byte to behind its last, as it is lent."""
         self._other: StorageWeakRef | None = None
@@ -134,6 +150,9 @@ class Buffer:
         self.touched = False
         """Whether somebody else has written to what was lent, or has told autograd that it has."""
         self._sealed: tuple[bytes, int] = b"", 0
+
+    def _allocated(self, nbytes: int, home: Home, where: str) -> torch.Tensor:
+        return _ALLOCATE[home](nbytes, where)
 
     def lend(self) -> torch.Tensor:
         """All of it, as a hand-over's memory: for one between processes, as another process has it."""
@@ -158,8 +177,7 @@ class Buffer:
         self._sealed = self._bytes(), version(self.raw)
 
     def _bytes(self) -> bytes:
-        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
-        return b"" if self.raw.is_meta else ctypes.string_at(self.raw.data_ptr(), self.raw.numel())
+        return b"" if self.raw.is_meta else read(self.raw.data_ptr(), self.raw.numel(), self.raw.device)
 
     def overwrite(self) -> None:
         """Write all of the buffer, as its next use would."""
@@ -176,6 +194,21 @@ class Buffer:
 
 BUFFERS: dict[Home, type[Buffer]] = {}
 """Buffers that are written in a way of their own."""
+
+
+def read(start: int, nbytes: int, device: torch.device) -> bytes:
+    """The bytes at an address of a device, once what the current stream writes to them is there."""
+    if device.type == "cpu":
+        # Not through numpy: memory that was exported is no longer to be resized, which a bucketer could see.
+        return ctypes.string_at(start, nbytes)
+    return _read_there(start, nbytes, device) if nbytes else b""
+
+
+def _read_there(start: int, nbytes: int, device: torch.device) -> bytes:
+    # By its address: whoever held a tensor or a storage of it would be one of those whom a bucketer can see.
+    storage = torch._C._construct_storage_from_data_pointer(start, device, nbytes)
+    seen = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+    return seen.clone().cpu().numpy().tobytes()
 
 
 def _place(raw: torch.Tensor) -> tuple[int, int]:
@@ -224,12 +257,12 @@ class Lending:
         """Whether some of these addresses are a buffer's, as it is lent."""
         return self._map.reaches(start, end) or any(buffer.reaches(start, end) for buffer in self._remote)
 
-    def lend(self, nbytes: int, dtype: torch.dtype, *, home: Home, exact: bool) -> torch.Tensor:
+    def lend(self, nbytes: int, dtype: torch.dtype, *, home: Home, where: str = "cpu", exact: bool) -> torch.Tensor:
         """At least `nbytes` bytes, whose content is free to be written (uint8, one dimension)."""
         capacity = nbytes if exact else self._capacity(nbytes)
         ring = self._rings.setdefault((home, capacity, self._plan.kind == "per-dtype" and dtype), [])
         if self._turns is None or len(ring) < self._turns:
-            buffer = self._made(capacity, home)
+            buffer = self._made(capacity, home, where)
         else:
             buffer = ring.pop(0)
             self._overwrite(buffer)
@@ -243,8 +276,8 @@ class Lending:
         self._unsealed.append(buffer)
         return buffer.lend()
 
-    def _made(self, capacity: int, home: Home) -> Buffer:
-        buffer = BUFFERS.get(home, Buffer)(capacity, home)
+    def _made(self, capacity: int, home: Home, where: str) -> Buffer:
+        buffer = BUFFERS.get(home, Buffer)(capacity, home, where)
         if home in BUFFERS:
             self._busy.append(buffer)
         if buffer.is_remote:
@@ -325,22 +358,26 @@ _LARGEST = 1 << 16
 _TURNS: dict[str, int | None] = {"buffer": 1, "ping-pong": 2, "ring": 4, "per-dtype": 1, "module": None}
 
 
-def _heap(nbytes: int) -> torch.Tensor:
-    return torch.empty(nbytes, dtype=torch.uint8)
+def _heap(nbytes: int, where: str) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, device=where)
 
 
-def _inference(nbytes: int) -> torch.Tensor:
+def _inference(nbytes: int, where: str) -> torch.Tensor:
     with torch.inference_mode():
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return torch.empty(nbytes, dtype=torch.uint8, device=where)
 
 
-def _mapped(nbytes: int) -> torch.Tensor:
+def _pinned(nbytes: int, where: str) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+
+def _mapped(nbytes: int, where: str) -> torch.Tensor:
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(nbytes)
         return torch.from_file(file.name, shared=True, size=nbytes, dtype=torch.uint8)
 
 
-def _memmap(nbytes: int) -> torch.Tensor:
+def _memmap(nbytes: int, where: str) -> torch.Tensor:
     with tempfile.TemporaryFile() as file:
         file.truncate(nbytes)
         return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=(nbytes,)))
@@ -357,7 +394,7 @@ class _Segment(SharedMemory):
             vars(self)["_fd"] = -1
 
 
-def _segment(nbytes: int) -> torch.Tensor:
+def _segment(nbytes: int, where: str) -> torch.Tensor:
     segment = _Segment(create=True, size=nbytes)
     segment.unlink()
     # `np.frombuffer` keeps the segment's memory from being unmapped; `torch.frombuffer` and `np.ndarray` do not.
@@ -365,17 +402,15 @@ def _segment(nbytes: int) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(segment.buf, np.uint8, nbytes))
 
 
-def _described(nbytes: int) -> torch.Tensor:
-    return torch.empty(nbytes, dtype=torch.uint8, device="meta")
-
-
-_ALLOCATE: dict[Home, Callable[[int], torch.Tensor]] = {
+_ALLOCATE: dict[Home, Callable[[int, str], torch.Tensor]] = {
     "heap": _heap,
     "inference": _inference,
     "shared": _heap,  # see `Buffer.lend`
     "segment": _segment,
     "mapped": _mapped,
     "memmap": _memmap,
-    "meta": _described,
+    "meta": _heap,
     "received": _heap,
+    "pinned": _pinned,
+    "aside": _heap,
 }

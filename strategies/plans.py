@@ -102,7 +102,8 @@ class Plan(_Code):
     retention: Retention = "on-arrival"
     """How long lenders leave a hand-over alone: until the producer is advanced, or until its bucket is delivered."""
     device: Device = "cpu"
-    """Where the weights are made. On the meta device they have no memory, and so neither bits nor an owner."""
+    """Whether the weights have memory: on the meta device they have none, and so neither bits nor an owner. In which
+    memory they are made is not the plan's to say, but that of whoever runs it."""
     ends: Ends = "completed"
     """How the run ends: the producer raises (at last, as it is closed), or the consumer closes or is cancelled."""
     ends_at: int = 0

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from bucketproof.strategies.custody import Custody
+from bucketproof.strategies.devices import CPU, DEVICES
 from bucketproof.strategies.dtypes import DTYPES
 from bucketproof.strategies.memory import Buffer, Lending, Lent, Memory, Private, Through, version
 from bucketproof.strategies.plans import Item, Plan
@@ -49,12 +50,15 @@ class Stream:
     `produced(index, tensor)` is called for each hand-over before it is yielded, and must not keep the tensor;
     `overwritten(buffer)` is called when a lender has written over a buffer that it had lent; `working()` is entered
     while the producer works; `suspending(index)` is called where an asynchronous one is about to wait for an item.
+    It is built on a device, by its id in `DEVICES`. What goes wrong there as a weight is made is nobody's but the
+    suite's, and is kept in `unbuilt`.
     """
 
     def __init__(
         self,
         plan: Plan,
         *,
+        device: str = CPU,
         produced: Callable[[int, torch.Tensor], None] = lambda index, tensor: None,
         overwritten: Callable[[Buffer], None] = lambda buffer: None,
         working: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -68,6 +72,9 @@ class Stream:
         """Whether the producer has ended, in whatever way."""
         self.raised: BaseException | None = None
         """What the producer has raised, as planned."""
+        self.unbuilt: Exception | None = None
+        """What has kept a device from making a weight."""
+        self._device = DEVICES[device]
         self._produced = produced
         self._working = working
         self._suspending = suspending
@@ -168,11 +175,19 @@ class Stream:
         with self._working(), _mode(self.plan.grad_mode == "enabled"):
             if index:
                 self._advance()
-            tensor = build(item, self._memory(item))
+            tensor = self._built(item)
             self.pulled = index + 1
             self._seal()
             self._produced(index, tensor)
         return item.name, tensor
+
+    def _built(self, item: Item) -> torch.Tensor:
+        try:
+            return build(item, self._memory(item))
+        except Exception as error:
+            if self._device.id != CPU:
+                self.unbuilt = error
+            raise
 
     def _seal(self) -> None:
         for lending in self._lendings:
@@ -191,7 +206,7 @@ class Stream:
         options: dict[str, Any] = {
             "finite": _is_computed(item),
             "boolean": item.dtype == "bool",
-            "device": self.plan.device,
+            "device": self._device.where if self.plan.device == CPU else self.plan.device,
             "kept": self._kept,
         }
         if provenance.custody is not Custody.LENT:

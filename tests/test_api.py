@@ -19,7 +19,7 @@ EXPORTS = {
         compaction packer sender
     """,
     "bucketproof.strategies": """
-        budgets build CHAINS Custody DTYPES dtypes EXPORTERS Group GROUPS Item items Layout LAYOUTS
+        budgets build CHAINS Custody DEVICES DTYPES dtypes EXPORTERS Group GROUPS Item items Layout LAYOUTS
         Lender lenders Manifest manifest manifests name_of names Plan plans Provenance PROVENANCES
         shapes Stream UNIQUE_NAMES Weight weights
     """,

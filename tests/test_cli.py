@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -359,10 +360,14 @@ class Worker:
 
 
 def scheduled(campaigns: str, *workers: Worker) -> Schedule:
-    """A schedule of tests that are named by their numbers, each of the campaign that has one letter."""
+    """A schedule of tests that are named by their numbers, each of the campaign that has one letter.
+
+    A capital letter is a campaign on a device.
+    """
     schedule = Schedule()
     tests = [str(index) for index in range(len(campaigns))]
-    schedule.campaigns = dict(zip(tests, campaigns, strict=True))
+    named = (f"cuda/{each}" if each.isupper() else each for each in campaigns)
+    schedule.campaigns = dict(zip(tests, named, strict=True))
     for worker in workers:
         schedule.add_node(worker)
         schedule.add_node_collection(worker, tests)
@@ -379,6 +384,19 @@ def test_a_campaign_stays_in_one_process() -> None:
     assert (one.given, two.given) == ([0, 1, 2], [3, 4, 5])
     assert two.shutting_down
     assert not schedule.tests_finished
+
+
+def test_all_of_a_device_stays_in_one_process_and_what_kills_it_loses_one_campaign() -> None:
+    one, two = Worker(), Worker()
+    schedule = scheduled("aaAABBC", one, two)
+    assert (one.given, two.given) == ([0, 1], [2, 3, 4, 5, 6])
+    schedule.mark_test_complete(one, 0)
+    schedule.mark_test_complete(two, 2)
+
+    assert schedule.remove_node(two) == "3"
+
+    assert schedule.lost == {"3": "3"}
+    assert schedule._waiting == deque([[4, 5, 6]])  # to be taken together by whoever comes next
 
 
 def test_a_campaign_that_kills_its_worker_is_given_up_and_what_the_worker_had_besides_is_not() -> None:

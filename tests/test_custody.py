@@ -61,8 +61,8 @@ EXPORTED = (
 
 
 def ids(*custodies: Custody) -> list[str]:
-    """Those of these custodies, or all, that one process can make."""
-    alone = [each for each in PROVENANCES.values() if each.group != "distributed"]
+    """Those of these custodies, or all, that one process can make in memory of the host."""
+    alone = [each for each in PROVENANCES.values() if each.group not in ("distributed", "cuda")]
     return [each.id for each in alone if each.custody in custodies or not custodies]
 
 

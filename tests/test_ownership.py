@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -638,3 +639,29 @@ def test_calibration_gives_the_same_wherever_the_import_happens():
     for surrounding in surroundings():
         with surrounding:
             assert ownership._calibrated() == ownership._OWNED
+
+
+@pytest.mark.parametrize("is_cuda", [False, True])
+def test_the_allocator_is_told_which_stream_reads_what_is_copied(is_cuda, monkeypatch):
+    source, current_stream = Mock(is_cuda=is_cuda), Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
+
+    ownership._tell_that_it_is_read(source)
+
+    if is_cuda:
+        current_stream.assert_called_once_with(source.device)
+        source.record_stream.assert_called_once_with(current_stream.return_value)
+    else:
+        assert not source.record_stream.called
+        assert not current_stream.called
+
+
+def test_of_what_is_copied_it_is_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(ownership, "_tell_that_it_is_read", lambda source: told.append(source.data_ptr()))
+    buffer = torch.zeros(4)
+
+    compact(buffer[1:])
+    compact(torch.zeros(4))
+
+    assert told == [buffer[1:].data_ptr()]

@@ -191,9 +191,11 @@ def first_of(provenance: str, layout: str = "contiguous") -> Item:
 
 UNWRITTEN = ("numpy-memmap", "shared-memory-segment")
 """Memory that torch does not make."""
-BUILT = [first_of(id) for id, each in PROVENANCES.items() if each.group != "distributed" and id not in UNWRITTEN] + [
-    first_of("detach", layout) for layout in LAYOUTS if layout != "contiguous"
-]
+BUILT = [
+    first_of(id)
+    for id, each in PROVENANCES.items()
+    if each.group not in ("distributed", "cuda") and id not in UNWRITTEN
+] + [first_of("detach", layout) for layout in LAYOUTS if layout != "contiguous"]
 
 
 def written(plan: Plan, attempt: Attempt, target: Target = SOUND, cell: str = "values.conserved") -> str:

@@ -9,7 +9,7 @@ from bucketproof.pages.tables import code, codes, table
 from bucketproof.properties import PROPERTIES, Property, cells
 from bucketproof.properties.campaigns import GROUPED
 from bucketproof.properties.oracles import ORACLES, oracles_of
-from bucketproof.strategies import GROUPS, Custody
+from bucketproof.strategies import DEVICES, GROUPS, Custody
 
 
 def contract() -> Iterator[str]:
@@ -24,7 +24,7 @@ def contract() -> Iterator[str]:
     yield from ("", "## Kinds of streams", "", "What is drawn for cells that are not about one provenance.", "")
     kinds = dict.fromkeys(kind for each in PROPERTIES.values() for kind in _kinds(each))
     yield from table(("kind", "what is drawn"), [(code(name), KINDS[name]) for name in kinds])
-    yield from ("## Groups", "", "Cells that are judged where they are asked for, with `--with GROUP`.", "")
+    yield from ("## Groups", "", _GROUPS, "")
     rows = [(code(each.id), str(len(cells([each.id])) - len(cells())), each.sentence) for each in GROUPS.values()]
     yield from table(("group", "cells", "what they are about"), rows)
 
@@ -74,6 +74,9 @@ KINDS = {
 """What is drawn of each kind, in words."""
 
 
+_GROUPS = "Cells that are judged where they are asked for, with `--with GROUP` or, for a device, with `--device`."
+
+
 def _section(each: Property) -> Iterator[str]:
     yield from ("", f"### {each.id}", "", each.sentence, "")
     yield f"- {each.level}, seen by {codes(oracles_of(each.id))}."
@@ -81,7 +84,9 @@ def _section(each: Property) -> Iterator[str]:
         yield f"- Judged in {here} {'cell' if here == 1 else 'cells'}: {_places(each)}."
     for group in GROUPS:
         if more := _of(each, (group,)) - here:
-            yield f"- Judged in {more} more {'cell' if more == 1 else 'cells'} with the group `{group}`."
+            asked = f"`--device {group}`" if group in DEVICES else f"the group `{group}`"
+            count = f"{more} more" if here else str(more)
+            yield f"- Judged in {count} {'cell' if more == 1 else 'cells'} with {asked}."
     if each.needs:
         yield f"- Selected by the promises {'; '.join(_need(*need) for need in each.needs.items())}."
 

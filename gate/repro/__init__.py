@@ -24,6 +24,8 @@ from bucketproof.repro.writing import write
 from bucketproof.strategies import PROVENANCES, Item, Lender, Plan
 
 _WIDTH = 100
+_ELSEWHERE = ("", "It is shown here in memory of the host, where the same plan breaks it, too.")
+"""What is said of a failure on a device. Where it happens on that device alone, there is no script."""
 
 
 def scripted(outcome: Outcome, target: Target, spec: str) -> Outcome:
@@ -70,7 +72,7 @@ def script(cell: str, failure: Failure, target: Target, spec: str) -> str:
 
 
 def _case(cell: str, failure: Failure, target: Target) -> Case:
-    property_id, _, about = cell.removesuffix("]").partition("[")
+    property_id, _, about = cell.removesuffix("]").partition("@")[0].partition("[")
     names = {"Plan": Plan, "Item": Item, "Lender": Lender, "float": float}
     plan = eval(failure.plan, {"__builtins__": {}, **names})
     hangs = failure.what.endswith("did not end in time")
@@ -83,6 +85,7 @@ def _head(cell: str, failure: Failure, target: Target, usage: str) -> Iterator[s
         "",
         *textwrap.wrap(failure.sentence, _WIDTH),
         *textwrap.wrap(f"What happened: {failure.what}", _WIDTH),
+        *(_ELSEWHERE if "@" in cell else ()),
         "",
         f"To be run where the bucketer can be loaded: python THIS_FILE [{usage}]",
         "It judges that bucketer again, or the one that is named. It ends with 1 if it happens, with 0",

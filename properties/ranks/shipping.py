@@ -13,6 +13,8 @@ from bucketproof.properties import limits
 from bucketproof.properties.evidence import Facts, facts
 from bucketproof.properties.ranks.pool import Lost
 from bucketproof.properties.ranks.pools import pool_of
+from bucketproof.strategies import DEVICES
+from bucketproof.strategies.devices import CPU
 
 _RECEIVED: list[torch.Tensor] = []
 """What the other process has mapped."""
@@ -21,9 +23,9 @@ _RECEIVED: list[torch.Tensor] = []
 class Shipment:
     """The buckets of one run, on their way."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = CPU) -> None:
         self._lost: Lost | None = None
-        self._call(forget)
+        self._call(begin, device)
 
     def send(self, tensors: list[torch.Tensor]) -> None:
         """Send a bucket. Its tensors' storages come to lie in shared memory, in this process too."""
@@ -65,10 +67,11 @@ def receive(sent: bytes) -> None:
 def tell() -> list[Facts]:
     """Read all that is held, and let go of it."""
     seen = [facts(tensor) for tensor in _RECEIVED]
-    forget()
+    _RECEIVED.clear()
     return seen
 
 
-def forget() -> None:
-    """Let go of what a run has left that was cut short."""
+def begin(device: str) -> None:
+    """Get the device ready, and let go of what a run has left that was cut short."""
+    DEVICES[device].get_ready()
     _RECEIVED.clear()

@@ -2,12 +2,23 @@
 
 from importlib import import_module
 
-from bucketproof.reference.faults.registry import FAULTS, SYNTHETIC, Fault, fault
+from bucketproof.reference.faults.registry import DEVICE_FAULTS, FAULTS, SYNTHETIC, Fault, fault
 
-GROUPS = ("compaction", "copying", "counting", "cutting", "names", "memory", "lifecycle", "concurrency", "packing")
+GROUPS = (
+    "compaction",
+    "copying",
+    "counting",
+    "cutting",
+    "names",
+    "memory",
+    "lifecycle",
+    "concurrency",
+    "packing",
+    "device",
+)
 """The families, one module each, in the order in which they are listed."""
 
 for _group in GROUPS:
     import_module(f"{__name__}.{_group}")
 
-__all__ = ["FAULTS", "GROUPS", "SYNTHETIC", "Fault", "fault"]
+__all__ = ["DEVICE_FAULTS", "FAULTS", "GROUPS", "SYNTHETIC", "Fault", "fault"]

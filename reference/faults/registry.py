@@ -44,11 +44,16 @@ class Fault:
     also: Mapping[str, str] = field(default_factory=dict)
     """Families of properties that it breaks too, by its nature, with the reason."""
     unpack: Callable[..., Any] | None = None
+    device: str = "cpu"
+    """The device that it takes, by the name that torch has for it: elsewhere it cannot even be called."""
     entries: Callable[..., Any] | None = None
     """What a packer's payload says of its items, if that is not in it."""
 
 
 FAULTS: dict[str, Fault] = {}
+"""Those that show on the host."""
+DEVICE_FAULTS: dict[str, Fault] = {}
+"""Those that take another device."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,7 +76,8 @@ def register(function: Callable[..., Any], call: Callable[..., Any], property: s
     name = function.__name__.replace("_", "-")
     if not function.__doc__:
         raise ValueError(f"fault {name!r} has no docstring; say in one line what it does")
-    if name in FAULTS:
+    if name in FAULTS or name in DEVICE_FAULTS:
         raise ValueError(f"fault {name!r} is registered twice; give one of them another name")
     group = function.__module__.rpartition(".")[2]
-    FAULTS[name] = Fault(name, function.__doc__.strip(), group, call, property, **facts)
+    made = Fault(name, function.__doc__.strip(), group, call, property, **facts)
+    (FAULTS if made.device == "cpu" else DEVICE_FAULTS)[name] = made

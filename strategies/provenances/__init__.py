@@ -12,12 +12,13 @@
 | `shared.py` | memory that someone holds and does not write |
 | `chains.py` | two or three views in a row |
 | `distributed.py` | what ranks of a process group gather and receive |
+| `cuda.py` | what only a CUDA device has |
 """
 
 # The order is the order of the matrix, and that in which a failing plan shrinks: layouts first, then the simplest.
 from bucketproof.strategies.provenances import layouts  # noqa: F401, I001
 from bucketproof.strategies.provenances import fresh, views, hidden, gathered, foreign, files  # noqa: F401
-from bucketproof.strategies.provenances import shared, chains, distributed  # noqa: F401
+from bucketproof.strategies.provenances import shared, chains, distributed, cuda  # noqa: F401
 from bucketproof.strategies.provenances.registry import (
     LAYOUTS,
     OPS,

@@ -54,7 +54,7 @@ def as_subclass(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tenso
 def set_(shape: Shape, dtype: torch.dtype, memory: Memory) -> torch.Tensor:
     """A tensor that was set onto the storage of another one."""
     taken = memory.take(shape, dtype)
-    return torch.empty(0, dtype=dtype).set_(
+    return torch.empty(0, dtype=dtype, device=taken.device).set_(
         taken.untyped_storage(), taken.storage_offset(), taken.shape, taken.stride()
     )
 
