@@ -171,6 +171,8 @@ CHANGES = """\
 ✗ values.tied
 ✓ values.conserved[fresh]
 
+✓ pass  ✗ fail
+
 WORSE (pass -> fail)
   values.tied
 
@@ -181,6 +183,9 @@ NO BETTER (fail -> fail)
   values.order
 
 Two kinds of run are compared: target mine:f then, yours:f now, seed 0 then, 3 now.
+
+Broken:
+  - values.tied, in 1 of 1 cells: it did not
 
 4 cells: 2 pass, 2 fail; yours:f; profile smoke, seed 3, 1.0 s
 exit 1: something got worse

@@ -13,6 +13,7 @@ from bucketproof.reference import compact
 from bucketproof.reference import get_named_tensor_buckets_sync as sound
 from bucketproof.reference.faults.loop import closes_its_stream
 from bucketproof.reference.variants import copy_at_flush, copy_on_arrival, mapping_buckets
+from bucketproof.strategies import GROUPS
 
 SMOKE = PROFILES["smoke"]
 QUICK = replace(SMOKE, examples=6)
@@ -74,7 +75,7 @@ NOT_MADE = {name: () if name == "atomic_groups" else None for name in CHOSEN}
 
 
 def first_cell(property: str) -> Cell:
-    return next(cell for cell in cells() if cell.property.id == property)
+    return next(cell for cell in cells(GROUPS) if cell.property.id == property)
 
 
 def test_every_promise_selects_some_property():

@@ -421,7 +421,7 @@ class TestProcess:
     def test_what_is_no_bucketer_has_no_verdict(
         self, cache: Path, few_cells: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(target: object) -> None:
+        def refuse(*_: object) -> None:
             raise NotABucketer("it returned a str")
 
         monkeypatch.setattr("bucketproof.trial.preflight", refuse)
