@@ -96,6 +96,8 @@ def _spread(judged: partial[Kill], names: Sequence[str], workers: int) -> Iterat
             yield from pool.map(judged, names)
         except BrokenProcessPool:
             raise NoVerdict("the process of a fault died, or was ended") from None
+        except Exception as error:
+            raise NoVerdict(f"the suite itself failed: {type(error).__name__}: {error}") from error
         finally:
             pool.shutdown(cancel_futures=True)
 

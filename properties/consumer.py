@@ -75,10 +75,10 @@ class Consumer:
         item = self.run.plan.items[index]
         seen = facts(tensor)
         handed_over = HandOver(index, item, seen, self._due(tensor, seen))
+        self._watched.append(watch(tensor))
         self.run.handed_over.append(handed_over)
         self.run.events.append(Event("produced", index))
         self.ledger.handed_over(index, handed_over.facts.storage_id, handed_over.facts.nbytes)
-        self._watched.append(watch(tensor))
         self._waiting[item.name].append(index)
         self._pending.add(handed_over)
 
@@ -234,6 +234,8 @@ class Consumer:
 
     def finish(self) -> None:
         """Let every lender write, read the buckets once more, and see what outlives the producer."""
+        # A run that hangs is ended anywhere, also where a weight is watched and not yet known as handed over.
+        del self._watched[len(self.run.handed_over) :]
         if self._meeting:
             self._meeting.at_the_end()
         self._read_again("end", self._held)

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import (
 
 from bucketproof.properties import NotABucketer, Run, Target, execute, limits
 from bucketproof.properties.buckets import Malformed
+from bucketproof.properties.consumer import Consumer
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.running import execute_together
 from bucketproof.reference import get_named_tensor_buckets, get_named_tensor_buckets_sync
@@ -454,3 +455,14 @@ def test_a_mode_of_whoever_runs_us_is_on_afterwards():
     with Idle() as mode:
         assert execute(Target("mine", takes_it_off), Plan((Item("w", "fresh"),), 64)).error is not None
         assert _get_current_dispatch_mode_stack() == [mode]
+
+
+def test_a_hang_that_is_ended_as_a_weight_is_noted_is_a_hang(monkeypatch):
+    def half_noted(consumer: Consumer, index: int, tensor: torch.Tensor) -> None:
+        consumer._watched.append(StorageWeakRef(tensor.untyped_storage()))
+        raise Hang("did not end in time")
+
+    monkeypatch.setattr(Consumer, "_produced", half_noted)
+    run = run_of(get_named_tensor_buckets_sync)
+    assert isinstance(run.error, Hang)
+    assert run.handed_over == []
