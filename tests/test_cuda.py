@@ -22,6 +22,7 @@ import test_custody
 import torch
 from documents import ROOT
 from fake_cuda import CUDASanitizerErrors, Machine, fake_cuda, sanitizer, there
+from refusals import refusal
 
 from bucketproof import Target, Verdict, conformance
 from bucketproof.cli import main
@@ -224,11 +225,7 @@ def test_a_device_may_be_asked_for_as_a_group(groups: Any, device: str, expected
 def test_what_is_not_there_is_refused_in_one_line(
     arguments: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments.split()) == 2
-
-    said = capsys.readouterr().err
-    assert said.startswith(f"bucketproof: {line}")
-    assert said.count("\n") == 1
+    assert refusal(arguments, capsys).startswith(line)
 
 
 def test_pytest_takes_the_device_too(no_card: str, pytester: pytest.Pytester) -> None:
