@@ -724,7 +724,8 @@ def test_a_lender_is_found_behind_many_owned_weights() -> None:
     for _ in watched:
         pass
 
-    assert watched.summary.counts["written"] > 100
+    # The next close look is at one of 64 weights, a glance at its memory follows within 61, and then each is looked at.
+    assert watched.summary.counts["written"] >= 200 - 64 - 61 - 1
     assert [lent.period for lent in watched.summary.lent] == [1]
 
 

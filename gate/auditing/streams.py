@@ -16,7 +16,7 @@ from bucketproof.auditing.watch import Auditor, OnSummary, how
 from bucketproof.reference.sound import _aclose, _close
 
 WINDOW = 1 << 16
-SAMPLE = 1 << 27
+SAMPLE = 1 << 28
 
 
 def audit(

@@ -8,6 +8,7 @@ nobody but the consumer could reach is the consumer's to write, so there only th
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,8 +31,10 @@ from bucketproof.reference.sound import _close
 
 _FIRST = 32
 """Hand-overs that are looked at closely at any rate, so that a short stream is seen."""
-_STRIDE = 13
+_STRIDE = 61
 """Of the others, there is a glance at one in so many: no multiple of what producers have in rings."""
+_SPAN = 1 << 24
+"""And at one in so many bytes: to clone them takes a hundred times as long."""
 
 OnSummary = Callable[[Summary], object]
 
@@ -52,6 +55,7 @@ class Auditor:
     __slots__ = (
         "_by_start",
         "_came_round",
+        "_close_at",
         "_due",
         "_foreign",
         "_left",
@@ -65,10 +69,10 @@ class Auditor:
         "_rules",
         "_sample",
         "_seconds",
-        "_seen_bytes",
         "_spare",
         "_started",
         "_stride",
+        "_told_bytes",
         "_unreadable",
         "_where",
         "_window",
@@ -106,10 +110,10 @@ class Auditor:
         self._unreadable = 0
         self._stride = self._left = self._due = 1
         """There is a glance at one hand-over in so many, after so many more, at the one of this number (from 1)."""
-        self._room = self._sample
-        """Bytes that may go by until the next close look."""
-        self._seen_bytes = 0
-        """Bytes up to the last one."""
+        self._room = self._told_bytes = 0
+        """Bytes that may go by until the next glance, and the bytes that there will have been by then."""
+        self._close_at = 0
+        """The next close look is at the hand-over that ends behind so many bytes."""
         self._regions: dict[int, Region] = {}
         self._numbered = 0
         self._remembered: deque[Record] = deque()
@@ -128,7 +132,7 @@ class Auditor:
     @property
     def nbytes(self) -> int:
         """Their bytes."""
-        return self._seen_bytes + self._sample - self._room
+        return self._told_bytes - self._room
 
     # What happens for each hand-over.
 
@@ -142,7 +146,7 @@ class Auditor:
                 try:
                     room = self._room - pair[1].nbytes
                 except Exception:
-                    room = 0  # whatever it is
+                    room = -math.inf  # whatever it is, it is looked at
                 left = self._left = self._left - 1
                 if left and room > 0:
                     self._room = room
@@ -166,24 +170,28 @@ class Auditor:
         if refusal := self.ledger.refused():
             raise refusal
 
-    def _saw(self, pair: Any, room: int) -> bool:
-        """Note a hand-over that is due. Whether there is something to be raised now.
+    def _saw(self, pair: Any, room: float) -> bool:
+        """Note a hand-over that is due for a glance. Whether there is something to be raised now.
 
         Whatever goes wrong here is not the producer's trouble.
         """
         index = self.items - 1
         try:
             tensor = pair[1]
-            if room > 0 and self._stride > 1 and self._is_plain(tensor, self._room - room):
-                self._room = room
+            is_due = self._stride == 1 or self._told_bytes - room >= self._close_at
+            if not is_due and self._is_plain(tensor, self._room - room):
+                self._room = int(room)
             else:
                 self._see(index, pair)
         except Exception as error:
             self.ledger.trouble(f"item {index}", error)
         self._left, self._due = self._stride, index + 1 + self._stride
+        nbytes = self.nbytes
+        self._room = max(min(_SPAN, self._close_at - nbytes), 0)
+        self._told_bytes = nbytes + self._room
         return self.ledger.refusal is not None
 
-    def _is_plain(self, tensor: torch.Tensor, nbytes: int) -> bool:
+    def _is_plain(self, tensor: torch.Tensor, nbytes: float) -> bool:
         """Whether there is nothing remarkable at a glance."""
         if type(tensor) is not torch.Tensor or tensor.requires_grad:
             return False
@@ -196,7 +204,7 @@ class Auditor:
         if _is_readable(tensor):
             self._room -= tensor.nbytes
             if self._is_close(index, tensor):
-                self._seen_bytes, self._room = self.nbytes, self._sample
+                self._close_at = self.nbytes + self._sample
                 record = self._look(index, name, tensor)
         else:
             self._unreadable += 1
@@ -214,7 +222,7 @@ class Auditor:
 
     def _is_close(self, index: int, tensor: torch.Tensor) -> bool:
         """Whether to look closely: at one hand-over in so many bytes, and at what is remarkable already."""
-        if index < _FIRST or self._room <= 0:
+        if index < _FIRST or self.nbytes >= self._close_at:
             return True
         if tensor.requires_grad:
             kind: Kind = "requires-grad" if tensor.grad_fn is None else "graph"
