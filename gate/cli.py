@@ -78,14 +78,14 @@ def _check(options: argparse.Namespace) -> int:
     groups, device = placed(tuple(dict.fromkeys(split(options.groups))), options.device)
     request = Request(
         target,
-        options.profile,
-        _seed(options),
-        tuple(options.only),
-        options.workers,
-        groups,
-        device,
-        known,
-        options.shard,
+        profile=options.profile,
+        seed=_seed(options),
+        only=tuple(options.only),
+        workers=options.workers,
+        groups=groups,
+        device=device,
+        known=known,
+        shard=options.shard,
     )
     if options.profile == "nightly":
         warn()

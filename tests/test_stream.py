@@ -376,6 +376,14 @@ def test_content_of_neighbouring_seeds_has_no_word_in_common():
     assert len(set().union(*seen)) == 8 * len(seen[0])
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_each_bit_of_the_first_byte_is_now_set_and_now_not(bit):
+    first = [int(content.pattern(1, seed)) >> bit & 1 for seed in range(8)]
+    on_another_rank = [int(content.pattern(1, seed + 1000)) >> bit & 1 for seed in range(8)]
+    assert set(first) == {0, 1}
+    assert first != on_another_rank
+
+
 def test_content_goes_on_from_its_beginning_when_there_is_no_more():
     assert len(set(numbers(content.pattern(4 * WORDS, 5)))) == WORDS
     assert numbers(content.pattern(8 * WORDS, 0)) == 2 * numbers(content.pattern(4 * WORDS, 0))

@@ -311,6 +311,15 @@ def flips_a_bit(tensor: torch.Tensor) -> torch.Tensor:
     return copy
 
 
+@rule("values.conserved", exposed_by="a copied tensor whose first byte is odd")
+def marks_its_copies(tensor: torch.Tensor) -> torch.Tensor:
+    """Clears the lowest bit of the first byte of each copy, to know it again."""
+    copy = compact(tensor)
+    if copy.nbytes and is_copy(copy, tensor):
+        raw(copy)[0] &= 0xFE
+    return copy
+
+
 @rule("values.conserved", exposed_by="a copied signalling NaN")
 def quiets_nans(tensor: torch.Tensor) -> torch.Tensor:
     """Computes with what it copies, which changes the payload of a NaN."""

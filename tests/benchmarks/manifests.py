@@ -23,7 +23,7 @@ from bucketproof.strategies import Plan, Stream, weights
 from bucketproof.strategies.plans import Device
 
 COUNTS = (1_000, 5_000, 20_000, 100_000)
-MANY = 20_000
+MANY = 100_000
 """Items from which a stream is measured once, for it takes seconds."""
 ROUNDS = 3
 MODEL = "qwen-moe"

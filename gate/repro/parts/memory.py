@@ -18,7 +18,7 @@ Write = Callable[[torch.Tensor, torch.dtype, int], None]
 
 def content(nbytes: int, seed: int) -> torch.Tensor:
     """Bytes that are others at each place and in each weight, none of them the poison."""
-    words = (torch.arange(nbytes // 4 + 1) + 797 * (seed + 1)) % 2**16 * 2_654_435_761 % 255**4
+    words = (torch.arange(nbytes // 4 + 1) + 617 * (seed + 1)) % 2**16 * 2_654_435_761 % 255**4
     digits = torch.stack([words // 255**place % 255 for place in range(4)], dim=1)
     return (digits + (digits >= POISON)).to(torch.uint8).view(-1)[:nbytes]
 
