@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase, InMemoryExampleDatabase
+from documents import ROOT, files
+from hypothesis.database import (
+    DirectoryBasedExampleDatabase,
+    ExampleDatabase,
+    GitHubArtifactDatabase,
+    InMemoryExampleDatabase,
+)
 
 from bucketproof import examples
 from bucketproof.cli import main
@@ -158,6 +166,30 @@ def test_a_database_that_cannot_be_reached_is_told_and_the_verdict_is_not_lost(
         "bucketproof: what fails tonight is told, but not kept for the next night: the database "
         "$BUCKETPROOF_DATABASE=databases.py:gone raised ConnectionError: nobody there\n"
     )
+
+
+def test_the_artifact_of_the_last_night_is_read_on_another_machine(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = files(ROOT / "docs" / "scale-out.md")["databases.py"]
+    archive = "https://api.github.com/archive/1"
+    artifacts = "https://api.github.com/repos/your-organisation/your-repository/actions/artifacts"
+    answers = {artifacts: json.dumps({"artifacts": []}).encode()}
+    monkeypatch.setattr(GitHubArtifactDatabase, "_get_bytes", lambda self, url: answers[url])
+    for machine in ("one", "two"):
+        (here / machine).mkdir()
+        (here / machine / f"{machine}.py").write_text(shown)
+
+    monkeypatch.chdir(here / "one")
+    monkeypatch.setenv(examples.VARIABLE, "one.py:artifact")
+    assert nightly("--json", "verdict.json") == 1
+    kept = Path(shutil.make_archive("artifact", "zip", ".bucketproof/examples")).read_bytes()
+    made = {"name": "hypothesis-example-db", "created_at": "2026-01-01T00:00:00Z", "archive_download_url": archive}
+    answers.update({artifacts: json.dumps({"artifacts": [made]}).encode(), archive: kept})
+    monkeypatch.chdir(here / "two")
+    monkeypatch.setenv(examples.VARIABLE, "two.py:artifact")
+    assert nightly("--json", "verdict.json") == 1
+
+    first, second = (read(str(here / machine / "verdict.json")).cells[-1] for machine in ("one", "two"))
+    assert first.examples > second.examples == 1
 
 
 @pytest.mark.parametrize("place", ["a file", "not to be made"])
