@@ -34,7 +34,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bucketproof.properties import PROFILES, Cell, Target, execute, limits
-from bucketproof.properties.judging import drawn, without_constants
+from bucketproof.properties.judging import cheap_collections, drawn, without_constants
 from bucketproof.reference.faults import FAULTS
 from bucketproof.strategies import Item, Plan
 from bucketproof.strategies.dtypes import name_of
@@ -171,7 +171,7 @@ class Cost:
 NEVER = Cost(math.inf, math.inf)
 
 
-def first_failure(target: Target, plans_of: dict[Cell, list[Plan]]) -> Cost:
+def first_failure(target: Target, plans_of: dict[Cell, tuple[Plan, ...]]) -> Cost:
     started = time.process_time()
     for number in range(max(map(len, plans_of.values()))):
         for cell, plans in plans_of.items():
@@ -187,15 +187,20 @@ def costs(name: str, seed: int) -> dict[str, Cost]:
     """What it takes each side to catch a fault."""
     limits.SECONDS = 1.0
     target, judged = resolve(name), judging(name)
-    found = {"examples": Cost(1, 0.0) if caught_by_examples(target) else NEVER}
-    for profile in ("smoke", "gate"):
-        plans = {cell: _drawn(cell.campaign, target.promises, PROFILES[profile], seed) for cell in judged}
-        found[profile] = first_failure(target, {cell: list(each) for cell, each in plans.items()})
+    smoke, gate = (
+        {cell: _drawn(cell.campaign, target.promises, PROFILES[profile], seed) for cell in judged}
+        for profile in ("smoke", "gate")
+    )
     # Without views, all provenances are the same.
-    (cell, ours), *_ = plans.items()
-    others = {each: list(with_plain_tensors(drawn, seed)) for each, drawn in plans.items() if not each.provenance}
-    found["hypothesis-torch"] = first_failure(target, others or {cell: list(with_plain_tensors(ours, seed))})
-    return found
+    plain_cells = [cell for cell in judged if not cell.provenance] or judged[:1]
+    others = {cell: tuple(with_plain_tensors(gate[cell], seed)) for cell in plain_cells}
+    with cheap_collections():
+        return {
+            "examples": Cost(1, 0.0) if caught_by_examples(target) else NEVER,
+            "hypothesis-torch": first_failure(target, others),
+            "smoke": first_failure(target, smoke),
+            "gate": first_failure(target, gate),
+        }
 
 
 def judging(name: str) -> list[Cell]:
@@ -205,19 +210,21 @@ def judging(name: str) -> list[Cell]:
     return [cell for cell in usual_cells() if cell.property.id == GENERATIONS[name]]
 
 
-def measured(work: tuple[str, int]) -> tuple[str, list[dict[str, Cost]]]:
-    name, seeds = work
-    return name, [costs(name, seed) for seed in range(seeds)]
+def measured(work: tuple[int, list[str]]) -> dict[str, dict[str, Cost]]:
+    """All faults with one seed, for which all is drawn once."""
+    seed, names = work
+    return {name: costs(name, seed) for name in names}
 
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
     names = sys.argv[2:] or [*GENERATIONS, *FAULTS]
-    with multiprocessing.get_context("spawn").Pool() as pool:
-        found = {}
-        for name, each in pool.imap(measured, [(name, seeds) for name in names]):
-            found[name] = each
-            print(f"{len(found)} of {len(names)}: {name}", file=sys.stderr, flush=True)
+    found: dict[str, list[dict[str, Cost]]] = {name: [] for name in names}
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=1) as pool:
+        for number, of_seed in enumerate(pool.imap_unordered(measured, [(seed, names) for seed in range(seeds)]), 1):
+            print(f"{number} of {seeds} seeds", file=sys.stderr, flush=True)
+            for name, each in of_seed.items():
+                found[name].append(each)
     report(found, seeds)
 
 
