@@ -80,6 +80,11 @@ def _too_small(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
     return st.sampled_from([max(1, largest - 1), max(1, largest // 2), 1])
 
 
+def _cramped(items: Sequence[Item]) -> st.SearchStrategy[int | float]:
+    """Limits that make many buckets, items among them that exceed the limit."""
+    return st.one_of(_small(items), _too_small(items))
+
+
 def _each(*limits: float) -> Callable[[Sequence[Item]], st.SearchStrategy[int | float]]:
     return lambda items: st.sampled_from(limits)
 
@@ -186,6 +191,20 @@ def _ended(plan: Plan, how: tuple[Ends, int]) -> Plan:
     return replace(plan, ends=how[0], ends_at=min(how[1], len(plan.items)))
 
 
+def _ending_late(*ends: Ends, **options: Any) -> Callable[[Promises], Plans]:
+    """Plans that end behind half of the items, for some buckets have been delivered then."""
+
+    def late(plan: Plan) -> Plan:
+        return replace(plan, ends_at=max(plan.ends_at, len(plan.items) // 2), **options)
+
+    build = _ending(*ends, min_items=4, limits=_cramped)
+    return lambda promises: build(promises).map(late)
+
+
+def _either(*kinds: Callable[[Promises], Plans]) -> Callable[[Promises], Plans]:
+    return lambda promises: st.one_of([kind(promises) for kind in kinds])
+
+
 def _consumed(consumer: Any, **options: Any) -> Callable[[Promises], Plans]:
     return lambda promises: plans(**{"limits": _small, **options}).map(lambda plan: replace(plan, consumer=consumer))
 
@@ -267,11 +286,16 @@ _BUILT: dict[str, Callable[[Promises], Plans]] = {
     "cleared": _consumed("clear"),
     "held": _held,
     "shared": lambda promises: plans(provenances=_of(Custody.SHARED), min_items=1),
-    "steady": lambda promises: plans(limits=_small, iterables=_LAZY, min_items=2),
-    "producer-error": _ending("error", "exit", "late-error"),
+    "steady": lambda promises: plans(limits=_cramped, iterables=_LAZY, min_items=2),
+    "producer-error": _either(
+        _ending("error", "exit", "late-error"), _ending_late("error", "exit", "late-error", consumer="hold")
+    ),
     "early-close": _ending("close", latest=1, min_items=3),
     "cancellation": _ending("cancel", min_items=2, iterables=("async-generator",)),
-    "reusable": _ending("completed", "error", "close", latest=3, min_items=3),
+    "reusable": _either(
+        _ending("completed", "error", "close", latest=3, min_items=3),
+        _ending_late("error"),
+    ),
     "concurrent": lambda promises: plans(limits=_small, iterables=_GENERATORS, min_items=3),
     "ranks": _consumed("gather", provenances=_ON_RANKS, min_items=2),
     "shipped": lambda promises: _consumed("ship", provenances=_sendable(), min_items=1)(promises),

@@ -34,7 +34,7 @@ def _names(run: Run) -> list[list[str]]:
     return [[delivered.name for delivered in run.members(number)] for number in range(len(run.buckets))]
 
 
-@contract("lifecycle.drains-producer", campaigns=["mixed", *MODELS, *MODELS_ON_META])
+@contract("lifecycle.drains-producer", campaigns=["mixed", "dropped", "long-stream", *MODELS, *MODELS_ON_META])
 def drains_producer(run: Run) -> Iterator[Problem]:
     """A completed sync has pulled every item, and exhausted the producer."""
     if run.completed and not run.exhausted:

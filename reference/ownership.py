@@ -52,15 +52,6 @@ __all__ = ["compact", "owns_its_memory"]
 
 Fingerprint = tuple[int, ...]
 
-# Those of the dtypes that have kernels. A clone of a bool would make a 1 of whatever byte was written.
-_NUMBERS = (
-    torch.float32,
-    torch.bfloat16,
-    torch.float16,
-    torch.float64,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-)
 # An integer dtype for each size of element. Bits that travel as integers need no kernel for the dtypes that
 # have none (4-bit integers) or warn (complex32), and the payload of a NaN stays as it is.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -90,22 +81,17 @@ def owns_its_memory(tensor: torch.Tensor) -> bool:
     also where it cannot be known (see the module). It does not depend on the grad mode, nor on how many
     variables name ``tensor``. Asking allocates no tensor memory and keeps no reference.
     """
-    return _is_held_alone(tensor, whole=True)
+    return is_held_by_nobody_else(tensor) and _fills_its_storage(tensor)
 
 
 def is_held_by_nobody_else(tensor: torch.Tensor) -> bool:
     """Tell whether nothing else can reach the storage of ``tensor``, whatever part of it ``tensor`` shows."""
-    return _is_held_alone(tensor, whole=False)
-
-
-def _is_held_alone(tensor: torch.Tensor, *, whole: bool) -> bool:
     try:
         with torch._C.DisableTorchFunctionSubclass():  # a subclass would wrap its base in one more alias
             return (
                 bool(_OWNED)
                 and _is_plain(tensor)
                 and _is_in_storage_of_torch(tensor)
-                and (_fills_its_storage(tensor) or not whole)
                 and _fingerprint(tensor) in _OWNED
             )
     except RuntimeError:  # no storage to look at: a sparse tensor, a tensor inside vmap
@@ -131,7 +117,8 @@ def _is_in_storage_of_torch(tensor: torch.Tensor) -> bool:
 
 
 def _fills_its_storage(tensor: torch.Tensor) -> bool:
-    return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
 def _fingerprint(tensor: torch.Tensor) -> Fingerprint:
@@ -153,8 +140,7 @@ def _holders_in_torch(tensor: torch.Tensor) -> int:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    is_bare = type(tensor) is torch.Tensor and not tensor.requires_grad
-    source = tensor if is_bare else tensor.detach()
+    source = tensor.detach()
     if source.layout is not torch.strided:
         return source.clone()
     if not _is_plain(source):
@@ -181,8 +167,6 @@ def _tell_that_it_is_read(tensor: torch.Tensor) -> None:
 
 def _bits_copied(tensor: torch.Tensor) -> torch.Tensor:
     carrier = _CARRIERS.get(tensor.element_size(), tensor.dtype)
-    if carrier is tensor.dtype or (tensor.is_cpu and tensor.dtype in _CLONED_BIT_FOR_BIT):
-        return tensor.clone(memory_format=torch.contiguous_format)
     return tensor.view(carrier).clone(memory_format=torch.contiguous_format).view(tensor.dtype)
 
 
@@ -268,21 +252,4 @@ def _foreign_memory_is_resizable() -> bool:
     return torch.frombuffer(bytearray(4), dtype=torch.uint8).untyped_storage().resizable()
 
 
-def _cloned_bit_for_bit() -> frozenset[torch.dtype]:
-    """Return the dtypes of which a clone has the same bits, for two views less are two operators less."""
-    with _plainly():
-        return frozenset(dtype for dtype in _NUMBERS if all(map(torch.equal, *_before_and_after(dtype))))
-
-
-def _before_and_after(dtype: torch.dtype) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    carrier = _CARRIERS[dtype.itemsize]
-    bits = torch.arange(0, 1 << 16, 13, device="cpu")
-    # Patterns of two bytes, in the lowest ones and in the highest, which say that a number is none.
-    samples = [each.to(carrier).view(dtype) for each in (bits, bits << (8 * dtype.itemsize - 16 & 63))]
-    samples += [each[::3] for each in samples]
-    clones = [each.clone(memory_format=torch.contiguous_format) for each in samples]
-    return [each.view(carrier) for each in samples], [each.view(carrier) for each in clones]
-
-
 _OWNED = _calibrated()
-_CLONED_BIT_FOR_BIT = _cloned_bit_for_bit()

@@ -349,6 +349,17 @@ def test_a_kept_view_does_not_keep_the_graph_of_its_base():
     assert kept.tolist() == [2.0 * i for i in range(12)]
 
 
+def test_a_part_of_memory_that_nobody_else_holds_is_known_and_yet_not_owned():
+    part = torch.arange(12.0).clone()[2:5]
+    assert ownership.is_held_by_nobody_else(part)
+    assert not owns_its_memory(part)
+
+
+def test_a_part_of_memory_that_somebody_else_holds_is_not_held_alone():
+    whole = torch.arange(12.0).clone()
+    assert not ownership.is_held_by_nobody_else(whole[2:5])
+
+
 def test_asking_keeps_no_reference():
     for make in (weight, lambda: weight().view(12)):
         tensor = make()
