@@ -26,8 +26,8 @@ _STRIDE = 617
 """Words between the content of one seed and the next: a prime, so that neighbours share no alignment.
 
 The first byte of a word is the rest that its place leaves by 255. Of the primes near it this is the one with which each
-bit of a tensor's first byte changes most often, from seed to seed and from rank to rank; with 797, which leaves a rest of
-32, the five lowest bits of the first seeds would all be zero."""
+bit of a tensor's first byte changes most often, from seed to seed and from rank to rank. With 797, which leaves a rest
+of 32, the five lowest bits of the first seeds would all be zero."""
 
 
 def _every_bit_pattern() -> torch.Tensor:
