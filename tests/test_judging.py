@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import itertools
+import runpy
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-from bucketproof.properties import PROFILES, Promises, Target, cells, judge, limits, preflight
+from bucketproof.properties import PROFILES, Promises, Target, cells, judge, judging, limits, preflight
 from bucketproof.properties.judging import drawn, without_constants
 from bucketproof.reference import base_guard
+from bucketproof.targets import resolve
 
 
 def test_the_same_seed_draws_the_same_plans_each_once() -> None:
     first, again, other = (drawn("mixed", Promises(), PROFILES["smoke"], seed) for seed in (3, 3, 4))
     assert first == again != other
     assert len(set(first)) == len(first) > PROFILES["smoke"].examples // 2
+
+
+SOUNDNESS = runpy.run_path(str(Path(__file__).parent / "benchmarks" / "soundness.py"))
+
+
+@pytest.mark.parametrize("name", SOUNDNESS["VARIANTS"])
+def test_what_the_sound_variants_share_is_what_is_drawn_for_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    promises, profile = resolve(name).promises, replace(PROFILES["smoke"], examples=3)
+    cell = next(cell for cell in cells() if not cell.unpromised(promises))
+    shared = SOUNDNESS["shared"](drawn)
+    monkeypatch.setattr(judging, "drawn", shared)
+
+    assert judge(cell, resolve(name), profile, seed=5).status == "pass"
+    for campaign in {cell.campaign for cell in cells() if not cell.unpromised(promises)}:
+        assert shared(campaign, promises, profile, 5) == drawn(campaign, promises, profile, 5), campaign
 
 
 def test_no_number_from_the_source_of_local_modules_is_drawn() -> None:

@@ -14,8 +14,9 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
-from bucketproof.properties import PROFILES, Profile, Promises, cells, judge, judging
+from bucketproof.properties import PROFILES, Promises, cells, judge, judging
 from bucketproof.strategies import Plan
 from bucketproof.targets import resolve
 
@@ -51,12 +52,12 @@ def all_judged(seed: int) -> list[tuple[str, int, Counter[str], list[str], int]]
 
 def shared(draw: Callable[..., tuple[Plan, ...]]) -> Callable[..., tuple[Plan, ...]]:
     @cache
-    def drawn_once(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
-        return draw(campaign, promises, profile, seed)
+    def drawn_once(campaign: str, promises: Promises, *others: Any) -> tuple[Plan, ...]:
+        return draw(campaign, promises, *others)
 
-    def drawn(campaign: str, promises: Promises, profile: Profile, seed: int) -> tuple[Plan, ...]:
+    def drawn(campaign: str, promises: Promises, *others: Any) -> tuple[Plan, ...]:
         # See `drawn_for`: nothing else that the variants promise is looked at there.
-        return drawn_once(campaign, Promises(retention=promises.retention), profile, seed)
+        return drawn_once(campaign, Promises(retention=promises.retention), *others)
 
     return drawn
 
