@@ -1,7 +1,8 @@
 """How often a sound bucketer is flagged: every sound variant, judged by every cell, over many seeds.
 
-Run it with `python tests/benchmarks/soundness.py 20`, or another number of seeds, or with the first one and the one
-behind the last. It prints a line for each verdict, and a table in the end. A single flag is a fault of the suite.
+    python tests/benchmarks/soundness.py [[FIRST] LAST] [VARIANT...]
+
+It takes the seeds from the first one up to the one before the last, by default 0 to 19, and all variants. It prints a line for each verdict, and a table in the end. A single flag is a fault of the suite.
 
 The cells are judged in another order for each verdict: what one of them leaves behind, any other may meet.
 """
@@ -13,7 +14,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from bucketproof.properties import PROFILES, Promises, cells, judge, judging
@@ -44,10 +45,10 @@ def judged(work: tuple[str, int]) -> tuple[str, int, Counter[str], list[str], in
     return name, seed, Counter(each.status for each in outcomes), flags, sum(plans.values())
 
 
-def all_judged(seed: int) -> list[tuple[str, int, Counter[str], list[str], int]]:
-    """The verdicts on all variants. Those whose promises have no bearing on what is drawn share it."""
+def all_judged(names: list[str], seed: int) -> list[tuple[str, int, Counter[str], list[str], int]]:
+    """The verdicts on these variants. Those whose promises have no bearing on what is drawn share it."""
     judging.drawn = shared(judging.drawn)
-    return [judged((name, seed)) for name in VARIANTS]
+    return [judged((name, seed)) for name in names]
 
 
 def shared(draw: Callable[..., tuple[Plan, ...]]) -> Callable[..., tuple[Plan, ...]]:
@@ -63,18 +64,18 @@ def shared(draw: Callable[..., tuple[Plan, ...]]) -> Callable[..., tuple[Plan, .
 
 
 def main() -> None:
-    first, last = (
-        (0, 20) if len(sys.argv) < 2 else (0, int(sys.argv[1])) if len(sys.argv) < 3 else map(int, sys.argv[1:])
-    )
+    numbers = [int(each) for each in sys.argv[1:] if each.isdigit()]
+    names = [each for each in sys.argv[1:] if not each.isdigit()] or list(VARIANTS)
+    first, last = [0, *(numbers or [20])][-2:]
     table: dict[str, Counter[str]] = defaultdict(Counter)
     # A process for each seed.
     with multiprocessing.get_context("spawn").Pool(maxtasksperchild=1) as pool:
-        for verdicts in pool.imap_unordered(all_judged, range(first, last)):
+        for verdicts in pool.imap_unordered(partial(all_judged, names), range(first, last)):
             for name, seed, counts, flags, plans in verdicts:
                 print(f"{name} seed {seed}: {plans} plans, {dict(counts)} {' '.join(flags)}", flush=True)
                 table[name].update(counts, seeds=1, plans=plans, flags=len(flags))
     print("\n| variant | seeds | plans run | cells judged | flags |\n|---|---|---|---|---|")
-    for name in VARIANTS:
+    for name in names:
         found = table[name]
         print(
             f"| `{name}` | {found['seeds']} | {found['plans']} | {found['pass'] + found['flags']} | {found['flags']} |"
