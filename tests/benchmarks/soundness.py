@@ -2,7 +2,8 @@
 
     python tests/benchmarks/soundness.py [[FIRST] LAST] [VARIANT...]
 
-It takes the seeds from the first one up to the one before the last, by default 0 to 19, and all variants. It prints a line for each verdict, and a table in the end. A single flag is a fault of the suite.
+It takes the seeds from the first one up to the one before the last, by default 0 to 19, and all variants. It prints a
+line for each verdict, and a table in the end. A single flag is a fault of the suite.
 
 The cells are judged in another order for each verdict: what one of them leaves behind, any other may meet.
 """
