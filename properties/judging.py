@@ -238,7 +238,7 @@ def explore(
 def cheap_collections() -> Iterator[None]:
     """In here, the garbage collector looks at what is new, and not at all of torch, which takes far longer.
 
-    Around a whole search, not each run: what is frozen and let go of again is collected late, if at all.
+    Around a whole search, not each run. What it has left is collected at its end: the next one would freeze it.
     """
     if gc.get_freeze_count():  # it is the host's
         yield
@@ -247,6 +247,7 @@ def cheap_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()
         gc.unfreeze()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import runpy
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties import PROFILES, Promises, Target, cells, judge, judging, limits, preflight
-from bucketproof.properties.judging import drawn, without_constants
+from bucketproof.properties.judging import cheap_collections, drawn, without_constants
 from bucketproof.reference import base_guard
 from bucketproof.targets import resolve
 
@@ -38,6 +39,23 @@ def test_what_the_sound_variants_share_is_what_is_drawn_for_each(name: str, monk
     assert judge(cell, resolve(name), profile, seed=5).status == "pass"
     for campaign in {cell.campaign for cell in cells() if not cell.unpromised(promises)}:
         assert shared(campaign, promises, profile, 5) == drawn(campaign, promises, profile, 5), campaign
+
+
+def test_what_a_search_has_left_is_not_kept_by_the_next() -> None:
+    """Else a night of searches needs gigabytes."""
+    with cheap_collections():
+        cycle = Cycle()
+        cycle.itself = cycle
+        left = weakref.ref(cycle)
+        del cycle
+    with cheap_collections():
+        assert left() is None
+
+
+class Cycle:
+    """What only the garbage collector can let go of."""
+
+    itself: Cycle
 
 
 def test_no_number_from_the_source_of_local_modules_is_drawn() -> None:
