@@ -23,7 +23,7 @@ from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties.buckets import NotABucketer
-from bucketproof.properties.campaigns import always, drawn_for, made_on, share_of
+from bucketproof.properties.campaigns import Plans, always, drawn_for, made_on, share_of
 from bucketproof.properties.contract import PROPERTIES, Cell, Problem, Property, cells
 from bucketproof.properties.limits import Hang
 from bucketproof.properties.models import MODELS_ON_META
@@ -222,16 +222,20 @@ def explore(
     device: str = CPU,
 ) -> None:
     """Call `look` on the plans of a campaign: the same for the same seed, whatever else was drawn before."""
-    # The seed before the settings: it takes the database away, for else it would not say all that is drawn.
-    explore: Any = hypothesis_seed(zlib.crc32(f"{seed}/{campaign}".encode()))(
-        given(drawn_for(campaign, promises, device))(look)
-    )
     examples = max(1, int(profile.examples * share_of(campaign)))
-    explore = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)(explore)
+    options = settings(settings.get_profile(profile.registered), phases=phases, max_examples=examples)
+    number = zlib.crc32(f"{seed}/{campaign}".encode())
+    with cheap_collections(), without_constants():
+        # Made in here and not kept, so that it is collected at the end, with all that Hypothesis has noted.
+        _exploring(look, drawn_for(campaign, promises, device), number, options, key)()
+
+
+def _exploring(look: Callable[[Plan], None], plans: Plans, seed: int, options: settings, key: str) -> Any:
+    # The seed before the settings: it takes the database away, for else it would not say all that is drawn.
+    explore: Any = options(hypothesis_seed(seed)(given(plans)(look)))
     # What is kept in the database is kept for this key alone.
     explore.hypothesis.inner_test._hypothesis_internal_add_digest = key.encode()
-    with cheap_collections(), without_constants():
-        explore()
+    return explore
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import runpy
 import weakref
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from bucketproof.properties import PROFILES, Promises, Target, cells, judge, judging, limits, preflight
-from bucketproof.properties.judging import cheap_collections, drawn, without_constants
+from bucketproof.properties.judging import cheap_collections, drawn, explore, without_constants
 from bucketproof.reference import base_guard
+from bucketproof.strategies import Plan
 from bucketproof.targets import resolve
 
 
@@ -50,6 +53,23 @@ def test_what_a_search_has_left_is_not_kept_by_the_next() -> None:
         del cycle
     with cheap_collections():
         assert left() is None
+
+
+def test_a_search_keeps_nothing_of_what_it_has_called() -> None:
+    def looked() -> weakref.ref[Any]:
+        def look(plan: Plan) -> None:
+            seen.append(len(plan.items))
+
+        explore(look, "mixed", Promises(), replace(PROFILES["smoke"], examples=5), 0, "key", Phase.generate)
+        return weakref.ref(look)
+
+    seen: list[int] = []
+    gc.disable()
+    try:
+        assert looked()() is None
+    finally:
+        gc.enable()
+    assert seen
 
 
 class Cycle:
