@@ -72,7 +72,9 @@ def _drop_output() -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    target = f"{COMPACTION}{options.compaction}" if options.compaction else options.target or "reference"
+    # A name that is empty is an error: in CI it is a variable that was not set.
+    target = "reference" if options.target is None else options.target
+    target = target if options.compaction is None else f"{COMPACTION}{options.compaction}"
     listed, baseline = _known(options), Baseline.of(read(options.baseline)) if options.baseline else None
     known = options.known if listed and listed.text else None
     groups, device = placed(tuple(dict.fromkeys(split(options.groups))), options.device)

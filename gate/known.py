@@ -118,7 +118,7 @@ def must_be_cells(path: str, listed: Iterable[str], cells: Collection[str]) -> N
     """Raises `BadRequest` for what is listed and is no cell: it would excuse nothing, and nobody would notice."""
     for id in listed:
         if id not in cells:
-            raise BadRequest(f"{path}: no cell {id!r}{near(id, cells) or '; see: bucketproof list properties'}")
+            raise BadRequest(f"{path}: no cell {id!r}{near(id, cells)} See: bucketproof list properties")
 
 
 def relisted(cells: Iterable[Outcome], listed: Mapping[str, Known]) -> tuple[Outcome, ...]:

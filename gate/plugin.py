@@ -93,7 +93,7 @@ def _trial(config: pytest.Config) -> Trial:
     groups, device = placed(split(asked("bucketer_with")), asked("bucketer_device"))
     chosen = select(asked("bucketer_only"), groups, asked("bucketer_shard"), device)
     known = known_to_fail(asked("bucketer_known"))
-    spec = asked("bucketer") or "reference"
+    spec = "reference" if asked("bucketer") is None else asked("bucketer")
     target = resolve(spec)
     profile = profile_named(asked("bucketer_profile"))
     trial = Trial(target, profile, asked("bucketer_seed"), chosen, known, spec)

@@ -65,10 +65,10 @@ def placed(groups: tuple[str, ...], device: str) -> tuple[tuple[str, ...], str]:
     return tuple(each for each in groups if each not in named), "all" if named and device == "cpu" else device
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'this' or 'that'?`, or nothing if nothing that is known comes close."""
+def near(word: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """`; did you mean 'this' or 'that'?`, or the `otherwise` if nothing that is known comes close."""
     matches = get_close_matches(word, list(dict.fromkeys(known)), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+    return f"; did you mean {' or '.join(map(repr, matches))}?" if matches else otherwise
 
 
 def told(error: BaseException) -> str:

@@ -92,7 +92,8 @@ def _named(name: str, known: Sequence[str]) -> Sequence[str]:
     projects = [spec.partition("@")[0] for spec in known]
     if version and released.is_spec(name) and project in projects:
         return [name]  # a release that nobody has tried
-    raise BadRequest(f"no project, release or target {name!r}{near(name, [*projects, *known])} See: list targets")
+    hint = near(name, [*projects, *known])
+    raise BadRequest(f"no project, release or target {name!r}{hint} See: bucketproof list targets")
 
 
 def survey(order: Order) -> Iterator[Entry]:

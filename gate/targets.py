@@ -111,7 +111,7 @@ def _named(name: str) -> Target:
     if name in BUILT_IN:
         return _built_in(name)
     others = [*BUILT_IN, *(each.name for each in outside)]
-    hint = near(name, [*others, *FAULTS, *DEVICE_FAULTS]) or f": there are {', '.join(others)}"
+    hint = near(name, [*others, *FAULTS, *DEVICE_FAULTS], f": there are {', '.join(others)}.")
     raise BadRequest(f"no built-in target {name!r}{hint} For your own, {_HOW}")
 
 
@@ -168,7 +168,7 @@ def _attribute(text: str, holder: object, name: str) -> object:
         return getattr(holder, name)
     except AttributeError:
         public = [each for each in dir(holder) if not each.startswith("_")]
-        hint = near(name, public) or f": it has {', '.join(public) or 'nothing'}"
+        hint = near(name, public, f": it has {', '.join(public) or 'nothing'}")
         raise BadRequest(f"{text}: there is no attribute {name!r}{hint}") from None
     except Exception as error:  # of a module that imports what it exports when it is first used
         raise BadRequest(f"{text} cannot be loaded: it raised {told(error)}") from error
@@ -207,7 +207,7 @@ def _check_readable(path: Path) -> None:
         path.read_bytes()
     except FileNotFoundError:
         siblings = (each.name for each in path.parent.glob("*.py"))
-        raise BadRequest(f"there is no file {path}{near(path.name, siblings)}") from None
+        raise BadRequest(f"there is no file {path}{near(path.name, siblings, '')}") from None
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
 

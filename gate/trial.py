@@ -206,7 +206,7 @@ def select(
     """
     if device not in DEVICE_NAMES:
         raise BadRequest(f"no device {device!r}: there are {', '.join(DEVICE_NAMES)}")
-    wanted, devices = set(only), tuple(DEVICES) if device == "all" else (device,)
+    wanted, devices = {only} if isinstance(only, str) else set(only), tuple(DEVICES) if device == "all" else (device,)
     every = all_cells((*must_be_groups(groups), *(each for each in devices if each != CPU)))
     everything = [cell for cell in every if cell.device in devices]
     known = [name for cell in everything for name in _names(cell)]
@@ -229,7 +229,7 @@ def must_be_groups(names: Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
         if name not in GROUPS:
-            raise BadRequest(f"no group {name!r}{near(name, GROUPS)}: there are {', '.join(GROUPS)}")
+            raise BadRequest(f"no group {name!r}{near(name, GROUPS, '')}: there are {', '.join(GROUPS)}")
     return chosen
 
 

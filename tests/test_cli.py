@@ -132,6 +132,12 @@ def test_a_family_is_all_of_its_cells() -> None:
     assert select([]) == cells()
 
 
+def test_a_name_that_is_empty_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a variable that was not set, and must not be green."""
+    assert main(["check", ""]) == 2
+    assert capsys.readouterr().err.startswith("bucketproof: no built-in target '': there are reference, ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -121,8 +121,8 @@ def test_what_is_no_cell_is_refused_for_it_would_excuse_nothing() -> None:
     for wrong, hint in [
         (DETACH.replace("detach", "detatch"), f"; did you mean '{DETACH}'"),
         ("aliasing.survives-overwrite", "; did you mean 'aliasing.survives-overwrite["),
-        ("aliasing", "; see: bucketproof list properties"),
-        ("smoke", "; see: bucketproof list properties"),
+        ("aliasing", ". See: bucketproof list properties"),
+        ("smoke", ". See: bucketproof list properties"),
     ]:
         with pytest.raises(BadRequest) as refused:
             must_be_cells("known.toml", [DETACH, wrong], ids)
