@@ -174,7 +174,8 @@ def _other_bits(run: Run) -> tuple[Item, ...]:
 
 def _unheard_of(items: tuple[Item, ...]) -> tuple[Item, ...]:
     prefix = f"sync{next(_SYNCS)}."
-    return tuple(replace(item, name=prefix + item.name) for item in items)
+    # What goes wrong with an empty name does so in any sync, and under no other name.
+    return tuple(replace(item, name=prefix + item.name if item.name else "") for item in items)
 
 
 _SYNCS = itertools.count()
